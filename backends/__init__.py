@@ -1,0 +1,1 @@
+"""What computes: talker and codec engines, the orchestrator between them, model families, voices."""
