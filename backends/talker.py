@@ -121,6 +121,7 @@ class Talker(ABC):
 
     text_mode: "full": a prompt needs its whole text; streams get further text as further prompts.
         "per_frame": one text id a frame, fed by `step`; -1 once the text has ended.
+    speakers: names that the request parameter `voice` may give beside the voice's own.
     prefill_chunk: positions that one prefill call may take at most, or None where a prompt cannot be cut
         (non-causal text encoders).
     """
@@ -130,6 +131,7 @@ class Talker(ABC):
     noise: NoiseSpec
     defaults: SamplingParameters = SamplingParameters()
     parameters: Mapping[str, ParameterSpec] = {}
+    speakers: tuple[str, ...] = ()
     prefill_chunk: int | None = None
     device: torch.device
 

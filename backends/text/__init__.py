@@ -1,0 +1,1 @@
+"""Text handling that no model family owns: cutting long text into pieces."""
