@@ -25,6 +25,7 @@ class StepFlag(IntFlag):
 
     VALID = 1  # the raw row counts (a frame, or a part of one)
     ENDED = 2  # the prompt is spoken; nothing follows it
+    FAILED = 4  # numbers went bad (NaN): the engine ends the stream with an error
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ class Talker(ABC):
     text_mode: "full": a prompt needs its whole text; streams get further text as further prompts.
         "per_frame": one text id a frame, fed by `step`; -1 once the text has ended.
     speakers: names that the request parameter `voice` may give beside the voice's own.
+    windowed: whether the family's codec wants each chunk with context frames before it (Codec.mode "window").
     prefill_chunk: positions that one prefill call may take at most, or None where a prompt cannot be cut
         (non-causal text encoders).
     """
@@ -132,6 +134,7 @@ class Talker(ABC):
     defaults: SamplingParameters = SamplingParameters()
     parameters: Mapping[str, ParameterSpec] = {}
     speakers: tuple[str, ...] = ()
+    windowed: bool = False
     prefill_chunk: int | None = None
     device: torch.device
 

@@ -62,6 +62,7 @@ class LimitConfig:
     max_seconds: longest audio of one stream, also the default of the request parameter of that name.
     idle_seconds: a stream whose text was left open ends after that long without text.
     stalled_seconds: a stream whose client does not take its audio is dropped after that long.
+    stuck_seconds: a model process whose loop is silent for that long counts as dead; above its longest call.
     max_reference_seconds: longest reference audio.
     """
 
@@ -69,6 +70,7 @@ class LimitConfig:
     max_seconds: float = 900.0
     idle_seconds: float = 30.0
     stalled_seconds: float = 60.0
+    stuck_seconds: float = 4.0
     max_reference_seconds: float = 30.0
 
     def __post_init__(self) -> None:

@@ -62,9 +62,6 @@ class Parameters:
         self._values = {k: v for k, v in values.items() if not k.startswith("triton_")}
         self._known: set[str] = set(_TRITON_PARAMETERS)
 
-    def has(self, name: str) -> bool:
-        return name in self._values
-
     def raw(self, name: str) -> Any:
         self._known.add(name)
         return self._values.get(name)
@@ -224,7 +221,7 @@ def read_speech(
     )
     speech = Speech(
         request=request,
-        schedule=_schedule(parameters, voice),
+        schedule=_schedule(parameters, voice, talker),
         stream_id=parameters.text("stream_id", MAX_ID_CHARS) or "",
         text_open=text_open,
     )
@@ -266,11 +263,12 @@ def _sampling(parameters: Parameters, voice: VoiceConfig, talker: Talker) -> Sam
     )
 
 
-def _schedule(parameters: Parameters, voice: VoiceConfig) -> ChunkSchedule:
-    overrides = {name: parameters.raw(name) for name in _SCHEDULE_PARAMETERS if parameters.has(name)}
+def _schedule(parameters: Parameters, voice: VoiceConfig, talker: Talker) -> ChunkSchedule:
+    given = {name: parameters.raw(name) for name in _SCHEDULE_PARAMETERS}
+    overrides = {name: value for name, value in given.items() if value is not None}
     if not overrides:
         return voice.stream
     try:
-        return voice.stream.for_request(overrides)
+        return voice.stream.for_request(overrides, mode="window" if talker.windowed else "state")
     except ValueError as error:
         raise invalid(str(error)) from error

@@ -1,0 +1,103 @@
+"""The front-end thread: turns text into prompts beside the loop that generates, one piece at a time.
+
+Text is cut into pieces lazily, so ten minutes of text hold one prompt in memory, and long text of one stream
+does not keep others waiting.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backends.serving.errors import ErrorCode, ServingError, invalid
+from backends.talker import Prompt, SpeechRequest, Talker
+from backends.text.segments import OpenText
+
+
+class StreamText:
+    """The text of one stream that is not yet a prompt. Used by the loop thread only.
+
+    fed: the talker takes this stream's later text id by id as it speaks (text_mode "per_frame" and text left open);
+        otherwise every piece becomes a prompt. building: whether a piece is with the front-end thread.
+    """
+
+    def __init__(self, request: SpeechRequest, limit: int, ended: bool, fed: bool) -> None:
+        self.request = request
+        self.fed = fed
+        self.ended = ended
+        self.building = False
+        self.first = True
+        self.pieces: deque[str] = deque()
+        self._rest = ""
+        self._open = OpenText("", limit)
+        self.append(request.text)
+
+    def append(self, text: str) -> None:
+        if not self.fed:
+            self._open.append(text)
+            self.pieces.extend(self._open.take(self.ended))
+            return
+        self._rest += text
+        if self._rest.strip():
+            self.pieces.append(self._rest)
+            self._rest = ""
+
+    def end(self) -> None:
+        self.ended = True
+        if not self.fed:
+            self.pieces.extend(self._open.take(True))
+
+    @property
+    def exhausted(self) -> bool:
+        """No piece is left, with the front end or to come."""
+        return self.ended and not self.pieces and not self.building
+
+
+@dataclass(frozen=True)
+class Built:
+    """What the front end made of one piece: a prompt, or ids of later text, or an error."""
+
+    owner: object
+    prompt: Prompt | None = None
+    text_ids: tuple[int, ...] = ()
+    error: ServingError | None = None
+
+
+class FrontEnd:
+    """Runs `Talker.build_prompt` in a thread of its own and hands results to `deliver` (called in that thread)."""
+
+    def __init__(self, talker: Talker, deliver: Callable[[Built], None]) -> None:
+        self._talker = talker
+        self._deliver = deliver
+        self._work: queue.SimpleQueue[tuple[object, StreamText, str, bool] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="front-end", daemon=True)
+        self._thread.start()
+
+    def submit(self, owner: object, text: StreamText) -> None:
+        """Build the next piece of `text`; exactly one `Built` follows."""
+        self._work.put((owner, text, text.pieces.popleft(), text.first))
+        text.building = True
+        text.first = False
+
+    def stop(self) -> None:
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            self._deliver(self._build(*work))
+
+    def _build(self, owner: object, text: StreamText, piece: str, first: bool) -> Built:
+        try:
+            if text.fed and not first:
+                return Built(owner, text_ids=tuple(self._talker.text_to_ids(piece)))
+            return Built(owner, prompt=self._talker.build_prompt(text.request, piece, first))
+        except ValueError as error:
+            return Built(owner, error=invalid(str(error)))
+        except Exception as error:  # a bug in one stream's front end must not end the others
+            failure = ServingError(ErrorCode.INTERNAL, f"the text front end failed: {error!r}")
+            failure.__cause__ = error
+            return Built(owner, error=failure)
