@@ -1,5 +1,6 @@
 """Python client of the streaming text-to-speech server."""
 
+from client.async_client import AsyncSpeechStream, AsyncTextStream, AsyncTTSClient
 from client.audio import AudioChunk, Utterance
 from client.config import ClientConfig, KeepAlive
 from client.errors import (
@@ -20,6 +21,9 @@ from client.wav import WavWriter, read_wav
 
 __all__ = [
     "Arrival",
+    "AsyncSpeechStream",
+    "AsyncTTSClient",
+    "AsyncTextStream",
     "AudioChunk",
     "Cancelled",
     "ClientConfig",

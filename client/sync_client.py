@@ -6,6 +6,7 @@ import contextlib
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -68,6 +69,7 @@ class TTSClient:
         self._lock = threading.Lock()
         self._reaper = _Reaper()
         self._closed = False
+        weakref.finalize(self, self._reaper.stop)
 
     def stream(
         self, text: str, *, inactivity_timeout: float | None = None, **options: Unpack[SpeechOptions]
@@ -318,10 +320,12 @@ class _Session:
 
     def end(self) -> None:
         with self._feeding:
-            self._check_open()
             if self._call is None:
                 raise InvalidArgument("target_text is blank: append some text before end()")
-            self._send("end")
+            # A stream that has ended by itself (budget, cancel) is at its end already.
+            with contextlib.suppress(InvalidArgument):
+                self._check_open()
+                self._send("end")
             with self._changed:
                 self._text_open = False
                 self._last_activity = time.monotonic()
@@ -336,7 +340,10 @@ class _Session:
                         raise self._error
                     return None
                 if self._chunks:
-                    self._changed.notify_all()
+                    if len(self._chunks) >= MAILBOX_CHUNKS:
+                        # We held the server back, so its silence until now does not count.
+                        self._last_activity = time.monotonic()
+                        self._changed.notify_all()
                     return self._chunks.popleft()
                 if self._error is not None:
                     raise self._error
@@ -406,6 +413,7 @@ class _Session:
             if self._over:
                 raise self._error or InvalidArgument("the stream takes no more text: it has ended")
             self._acks[request_id] = ack
+            self._changed.notify_all()
             self._requests.put(request)
         try:
             ack.result(self._config.control_timeout)
@@ -427,11 +435,11 @@ class _Session:
             error = problem
         except grpc.RpcError as problem:
             error = error_from_rpc(problem, self._config.url)
-        self._finish(error)
-        self._requests.put(None)
         # A response that breaks the contract ends our side only: the server still has to be told.
         if isinstance(error, ProtocolError):
             self._cancel()
+        self._finish(error)
+        self._requests.put(None)
         with contextlib.suppress(grpc.RpcError):
             for _ in self._call:
                 pass
@@ -447,7 +455,8 @@ class _Session:
             if self._closed:
                 return
             chunk = self.decoder.decode(response)
-            while chunk is not None and len(self._chunks) >= MAILBOX_CHUNKS and not self._closed:
+            # Not while somebody waits for an acknowledgement: it may stand behind this chunk.
+            while chunk and len(self._chunks) >= MAILBOX_CHUNKS and not self._acks and not self._closed:
                 self._changed.wait()
             if chunk is not None and not self._closed:
                 self._chunks.append(chunk)

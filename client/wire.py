@@ -69,7 +69,7 @@ def raw_outputs(response: pb.ModelInferResponse) -> dict[str, tuple[str, bytes]]
     """Outputs by name: (datatype, bytes)."""
     if len(response.outputs) != len(response.raw_output_contents):
         raise ProtocolError(
-            f"one response has {len(response.outputs)} outputs, {len(response.raw_output_contents)} raw contents"
+            f"{len(response.outputs)} outputs but {len(response.raw_output_contents)} raw contents received"
         )
     return {
         output.name: (output.datatype, content)
