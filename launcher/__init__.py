@@ -1,0 +1,1 @@
+"""How Tritone is installed, started, supervised and stopped. The only package that starts anything."""

@@ -1,0 +1,257 @@
+"""The tritonserver process: which binary, which command line, which environment.
+
+Two installations are known: the real server inside the wheel `nvidia-pytriton`, and NVIDIA's container image.
+The wheel brings a Python stub for each Python version but needs help to find them and the interpreter's
+shared library.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.errors import LauncherError
+from launcher.settings import ROOT, Settings, is_voice_path
+
+MODELS = ("talker", "codec")
+ENSEMBLE = "tts"
+EXIT_TIMEOUT_SECONDS = 5  # the server's own patience, once the streams are drained
+# The image's own layout.
+IMAGE_BINARY = Path("/opt/tritonserver/bin/tritonserver")
+IMAGE_BACKENDS = Path("/opt/tritonserver/backends")
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class ServerError(LauncherError):
+    """The server cannot be started; the message tells the way out."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Where the server's parts are.
+
+    binary: tritonserver. backends: directory that holds `python/`. stub: the Python stub to link into a
+    backend directory of our own, None where `backends` has the right one. libraries: directories for
+    LD_LIBRARY_PATH. libpython: shared library of the interpreter that the stub needs, None where it is found
+    without help.
+    """
+
+    binary: Path
+    backends: Path
+    stub: Path | None
+    libraries: tuple[Path, ...]
+    libpython: Path | None
+
+
+def find_installation() -> Installation:
+    """The server of the wheel, else that of the container image. Raises ServerError if there is none."""
+    spec = importlib.util.find_spec("pytriton")
+    if spec is not None and spec.submodule_search_locations:
+        return _wheel(Path(spec.submodule_search_locations[0]))
+    if IMAGE_BINARY.exists():
+        return Installation(IMAGE_BINARY, IMAGE_BACKENDS, None, (), None)
+    raise ServerError(
+        "no tritonserver: neither the wheel nvidia-pytriton nor /opt/tritonserver is there. "
+        "Run './tritone install'."
+    )
+
+
+def _wheel(package: Path) -> Installation:
+    server = package / "tritonserver"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = server / "python_backend_stubs" / version / "triton_python_backend_stub"
+    if not stub.exists():
+        raise ServerError(
+            f"nvidia-pytriton has no stub for Python {version} ({stub}). Use Python 3.10 to 3.13."
+        )
+    return Installation(
+        binary=server / "bin" / "tritonserver",
+        backends=server / "backends",
+        stub=stub,
+        libraries=(package.parent / "nvidia_pytriton.libs",),
+        libpython=find_libpython(),
+    )
+
+
+def find_libpython() -> Path:
+    """Shared library of the running Python version. Raises ServerError naming the package that has it."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    name = f"libpython{version}.so.1.0"
+    directory = Path(sysconfig.get_config_var("LIBDIR") or "/usr/lib")
+    places = (
+        directory,
+        directory / str(sysconfig.get_config_var("MULTIARCH") or ""),
+        Path(sys.base_prefix) / "lib",
+        *map(
+            Path,
+            (
+                "/usr/lib/x86_64-linux-gnu",
+                "/lib/x86_64-linux-gnu",
+                "/usr/lib64",
+                "/usr/local/lib",
+                "/usr/lib",
+            ),
+        ),
+    )
+    for place in places:
+        if (place / name).exists():
+            return place / name
+    raise ServerError(
+        f"{name} is missing, into which the server loads Python. Install it: "
+        f"'apt-get install libpython{version}' (Debian) or 'dnf install python{version}-libs' (Fedora, RHEL)."
+    )
+
+
+def link_backends(installation: Installation, directory: Path) -> tuple[Path, tuple[Path, ...]]:
+    """Make the backend directory that the server is given, of links into the installation.
+
+    Returns it and the directories for LD_LIBRARY_PATH. Only the interpreter's own library is linked, not its
+    whole directory: a Conda prefix, say, holds others that the server must not load.
+    """
+    if installation.stub is None:
+        return installation.backends, installation.libraries
+    python = directory / "python"
+    libraries = directory / "lib"
+    for folder in (python, libraries):
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():
+            old.unlink()
+    source = installation.backends / "python"
+    for part in (*source.glob("*.so"), *source.glob("*.py"), installation.stub):
+        (python / part.name).symlink_to(part)
+    if installation.libpython is not None:
+        (libraries / installation.libpython.name).symlink_to(installation.libpython)
+    return directory, (*installation.libraries, libraries)
+
+
+def write_alias(settings: Settings, alias: str, repository: Path) -> None:
+    """Put a copy of the ensemble under another name into a model repository of its own."""
+    source = Path(settings.model_repository) / ENSEMBLE / "config.pbtxt"
+    text, count = re.subn(
+        rf'^(\s*name\s*:\s*)"{ENSEMBLE}"', rf'\1"{alias}"', source.read_text(), count=1, flags=re.MULTILINE
+    )
+    if count != 1:
+        raise ServerError(f'{source} has no line name: "{ENSEMBLE}", so it cannot be offered as {alias}.')
+    (repository / alias / "1").mkdir(parents=True, exist_ok=True)
+    (repository / alias / "config.pbtxt").write_text(text)
+
+
+def command_line(
+    settings: Settings, installation: Installation, identity: str, backends: Path, aliases: Path
+) -> list[str]:
+    """The server's command. Loading the ensemble loads the models it is made of.
+
+    Explicit mode lets the supervisor unload and load a model whose process died. aliases: repository of
+    `write_alias`.
+    """
+    command = [
+        str(installation.binary),
+        f"--model-repository={settings.model_repository}",
+        "--model-control-mode=explicit",
+        f"--load-model={ENSEMBLE}",
+        "--disable-auto-complete-config",  # else every model is imported twice
+        f"--backend-directory={backends}",
+        f"--backend-config=python,shm-region-prefix-name=tritone-{identity}_",
+        f"--exit-timeout-secs={EXIT_TIMEOUT_SECONDS}",
+    ]
+    if settings.aliases:
+        command.append(f"--model-repository={aliases}")
+        command += [f"--load-model={alias}" for alias in settings.aliases]
+    for service in ("grpc", "http", "metrics"):
+        command.append(f"--{service}-port={getattr(settings, service + '_port')}")
+        command.append(f"--{service}-address={settings.bind}")
+    command += {
+        "error": ["--log-info=false", "--log-warning=false"],
+        "warning": ["--log-info=false"],
+        "info": [],
+        "debug": ["--log-verbose=1"],
+    }[settings.log_level]
+    return command
+
+
+def resolve_device(device: str) -> str:
+    """cpu or cuda. Raises ServerError where CUDA is asked for and the installed torch or the machine has
+    none.
+    """
+    try:
+        build = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        raise ServerError("PyTorch is not installed. Run './tritone install'.") from None
+    gpu = Path("/proc/driver/nvidia/version").exists() or Path("/dev/dxg").exists()
+    has_cuda = not build.endswith("+cpu")
+    if device == "auto":
+        return "cuda" if gpu and has_cuda else "cpu"
+    if device == "cuda" and not has_cuda:
+        raise ServerError(
+            f"--device cuda: PyTorch {build} is a CPU build. './tritone install --torch cuda' gets another."
+        )
+    if device == "cuda" and not gpu:
+        raise ServerError("--device cuda: no NVIDIA driver on this machine. Use --device cpu.")
+    return device
+
+
+def thread_count(settings: Settings) -> int:
+    """CPU threads of each model process: both work at once, so half of the cores each."""
+    return settings.threads or max(1, len(os.sched_getaffinity(0)) // 2)
+
+
+def environment(
+    settings: Settings,
+    identity: str,
+    libraries: Sequence[Path],
+    base: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """Environment of the server, which its model processes inherit: the one channel that reaches them all.
+
+    The stub takes the first `python3` on PATH for its prefix, so ours comes first. PYTHONPATH goes: the stubs
+    differ in whether they heed it.
+    """
+    bin_directory = Path(sys.executable).parent
+    threads = str(thread_count(settings))
+    result = {name: value for name, value in base.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    result["PATH"] = f"{bin_directory}{os.pathsep}{base.get('PATH', os.defpath)}"
+    result["LD_LIBRARY_PATH"] = os.pathsep.join(
+        [*map(str, libraries), *filter(None, [base.get("LD_LIBRARY_PATH", "")])]
+    )
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        result.setdefault(name, threads)
+    result |= {
+        "PYTHONUNBUFFERED": "1",
+        "TRITONE_INSTANCE": identity,
+        "TRITONE_VOICE": settings.voice,
+        "TRITONE_DEVICE": resolve_device(settings.device),
+        "TRITONE_LEDGER": str(ledger_path(identity)),
+        "TRITONE_LOG_LEVEL": settings.log_level,
+        "TRITONE_HTTP_PORT": str(settings.http_port),
+    }
+    return result
+
+
+def ledger_path(identity: str) -> Path:
+    return SHARED_MEMORY / f"tritone-{identity}.ledger"
+
+
+def check_files(settings: Settings) -> None:
+    """Notice what would make the server fail only seconds later. Raises ServerError."""
+    repository = Path(settings.model_repository)
+    for model in (*MODELS, ENSEMBLE):
+        if not (repository / model / "config.pbtxt").is_file():
+            raise ServerError(f"--model-repository {repository}: {model}/config.pbtxt is missing.")
+    voices = Path(os.environ.get("TRITONE_VOICES", ROOT / "voices"))
+    known = sorted(path.stem for path in voices.glob("*.yaml"))
+    if settings.voice in known:
+        return
+    if not is_voice_path(settings.voice):
+        raise ServerError(
+            f"--voice {settings.voice}: no such voice in {voices}; there are {', '.join(known) or 'none'}. "
+            "A path to a .yaml file works too."
+        )
+    if not Path(settings.voice).is_file():
+        raise ServerError(f"--voice {settings.voice}: there is no such file.")
