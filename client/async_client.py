@@ -95,11 +95,15 @@ class AsyncTTSClient:
 
     async def cancel(self, stream_id: str) -> ControlStatus:
         """Cancel any stream of this server by its id. Raises InvalidArgument if it does not run."""
-        return await self._control("cancel", stream_id)
+        return await self._control("cancel", stream_id=stream_id)
 
     async def ping(self) -> ControlStatus:
         """Ask the talker for a sign of life. Raises Unavailable if there is none within `control_timeout`."""
         return await self._control("ping")
+
+    async def drain(self, limit_seconds: float) -> ControlStatus:
+        """Tell the server to admit no more: open streams end, or fail after `limit_seconds`."""
+        return await self._control("drain", limit_seconds=limit_seconds)
 
     async def wait_ready(self, timeout: float = 60.0) -> ControlStatus:
         """Wait until the model is loaded and the talker answers. Raises Unavailable with the last reason."""
@@ -163,8 +167,12 @@ class AsyncTTSClient:
     def _forget(self, session: _Session) -> None:
         self._sessions.discard(session)
 
-    async def _control(self, op: str, stream_id: str | None = None) -> ControlStatus:
-        request = control_request(self.config.control_model, op, new_stream_id(), stream_id)
+    async def _control(
+        self, op: str, stream_id: str | None = None, limit_seconds: float | None = None
+    ) -> ControlStatus:
+        request = control_request(
+            self.config.control_model, op, new_stream_id(), stream_id=stream_id, limit_seconds=limit_seconds
+        )
         sent = time.perf_counter()
         status = None
         try:
@@ -397,7 +405,9 @@ class _Session:
 
     def _cancel(self) -> None:
         self._requests.put_nowait(
-            control_request(self._config.control_model, "cancel", f"{self.stream_id}/cancel", self.stream_id)
+            control_request(
+                self._config.control_model, "cancel", f"{self.stream_id}/cancel", stream_id=self.stream_id
+            )
         )
         self._requests.put_nowait(None)
         self._reaper = self._loop.call_later(CANCEL_GRACE_SECONDS, self._call.cancel)
@@ -414,7 +424,9 @@ class _Session:
         """A control request on the stream's own call: the server reads it after what was sent before."""
         ack: asyncio.Future[None] = self._loop.create_future()
         request_id = f"{self.stream_id}/{op}-{new_stream_id()}"
-        request = control_request(self._config.control_model, op, request_id, self.stream_id, text)
+        request = control_request(
+            self._config.control_model, op, request_id, stream_id=self.stream_id, text=text
+        )
         self._acks[request_id] = ack
         self._space.set()
         self._requests.put_nowait(request)

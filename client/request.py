@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tritonclient.grpc import service_pb2 as pb
 
 from client.errors import InvalidArgument
-from client.wav import REFERENCE_SAMPLE_RATE, read_reference
+from client.wav import read_wav
 from client.wire import ParameterValue, add_array, add_bytes, encode_text, set_parameter
 
 ReferenceAudio = npt.ArrayLike | str | os.PathLike[str]
@@ -21,10 +21,10 @@ ReferenceAudio = npt.ArrayLike | str | os.PathLike[str]
 class SpeechOptions(TypedDict, total=False):
     """Options of one request. What is left out, or None, is the server's default for the voice.
 
-    reference_audio: path of a WAV file, or mono samples at `REFERENCE_SAMPLE_RATE` (16 kHz, as NVIDIA's TTS
-    clients send), float in [-1, 1]. codec_chunk_ramp: chunk sizes in frames, as a list or "2,4,8,15".
-    stream_id: the name of the stream in control requests; a random one is made if left out. parameters: more
-    request parameters, passed on as they are.
+    reference_audio: path of a WAV file, or mono float samples in [-1, 1]. reference_sample_rate: of those
+    samples; the server takes 16 kHz, as NVIDIA's TTS clients send, if it is left out. codec_chunk_ramp: chunk
+    sizes in frames, as a list or "2,4,8,15". stream_id: the name of the stream in control requests; a random
+    one is made if left out. parameters: more request parameters, passed on as they are.
     """
 
     voice: str | None
@@ -42,6 +42,7 @@ class SpeechOptions(TypedDict, total=False):
     initial_codec_chunk_frames: int | None
     codec_chunk_adaptive: bool | None
     reference_audio: ReferenceAudio | None
+    reference_sample_rate: int | None
     reference_text: str | None
     stream_id: str | None
     parameters: Mapping[str, ParameterValue] | None
@@ -65,7 +66,7 @@ _PARAMETERS = {
     "initial_codec_chunk_frames": _WHOLE,
     "codec_chunk_adaptive": _FLAG,
 }
-_OTHERS = {"reference_audio", "reference_text", "stream_id", "parameters"}
+_OTHERS = {"reference_audio", "reference_sample_rate", "reference_text", "stream_id", "parameters"}
 
 
 def new_stream_id() -> str:
@@ -96,22 +97,28 @@ def speech_request(
     for name, value in (options.get("parameters") or {}).items():
         set_parameter(request, name, value)
     if options.get("reference_audio") is not None:
-        samples = _reference_samples(options["reference_audio"])
-        add_array(request, "reference_wav", "FP32", samples.reshape(1, -1))
-        add_array(request, "reference_wav_len", "INT32", np.array([[samples.size]], dtype=np.int32))
+        _add_reference(request, options["reference_audio"], options.get("reference_sample_rate"))
     if options.get("reference_text") is not None:
         add_bytes(request, "reference_text", [1, 1], encode_text("reference_text", options["reference_text"]))
     return request
 
 
 def control_request(
-    model: str, op: str, request_id: str, stream_id: str | None = None, text: str | None = None
+    model: str,
+    op: str,
+    request_id: str,
+    *,
+    stream_id: str | None = None,
+    text: str | None = None,
+    limit_seconds: float | None = None,
 ) -> pb.ModelInferRequest:
-    """A control request (op: append, end, cancel, ping) to the talker; `text` is what append adds."""
+    """A control request (op: append, end, cancel, ping, drain) to the talker; `text` is what append adds."""
     request = _request(model, request_id)
     set_parameter(request, "op", op)
     if stream_id is not None:
         set_parameter(request, "stream_id", stream_id)
+    if limit_seconds is not None:
+        set_parameter(request, "limit_seconds", float(limit_seconds))
     # Triton refuses a request without any input, so requests without text carry an empty one.
     add_bytes(request, "target_text", [1, 1], encode_text("target_text", text or ""))
     return request
@@ -145,14 +152,27 @@ def _checked(name: str, kind: str, value: Any) -> ParameterValue:
     raise InvalidArgument(f"{name} is {value!r}, must be {kind}")
 
 
-def _reference_samples(audio: ReferenceAudio) -> npt.NDArray[np.float32]:
+def _add_reference(request: pb.ModelInferRequest, audio: ReferenceAudio, sample_rate: int | None) -> None:
     if isinstance(audio, (str, os.PathLike)):
-        return read_reference(audio)
-    samples = np.asarray(audio)
-    if samples.dtype.kind != "f":
-        raise InvalidArgument(f"reference_audio is {samples.dtype}, must be floats in [-1, 1]")
-    if samples.ndim != 1:
-        raise InvalidArgument(
-            f"reference_audio has shape {samples.shape}, must be [n]: mono at {REFERENCE_SAMPLE_RATE} Hz"
+        if sample_rate is not None:
+            raise InvalidArgument("reference_sample_rate is for samples; a WAV file states its own")
+        samples, sample_rate = _read_reference(audio)
+    else:
+        samples = np.asarray(audio)
+        if samples.dtype.kind != "f":
+            raise InvalidArgument(f"reference_audio is {samples.dtype}, must be floats in [-1, 1]")
+        if samples.ndim != 1:
+            raise InvalidArgument(f"reference_audio has shape {samples.shape}, must be mono samples [n]")
+    add_array(request, "reference_wav", "FP32", samples.astype(np.float32).reshape(1, -1))
+    add_array(request, "reference_wav_len", "INT32", np.array([[samples.size]], dtype=np.int32))
+    if sample_rate is not None:
+        set_parameter(
+            request, "reference_sample_rate", _checked("reference_sample_rate", _WHOLE, sample_rate)
         )
-    return samples.astype(np.float32)
+
+
+def _read_reference(path: str | os.PathLike[str]) -> tuple[npt.NDArray[np.float32], int]:
+    try:
+        return read_wav(path)
+    except OSError as error:
+        raise InvalidArgument(f"cannot read reference audio {path}: {error.strerror}") from error

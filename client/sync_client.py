@@ -108,11 +108,15 @@ class TTSClient:
 
     def cancel(self, stream_id: str) -> ControlStatus:
         """Cancel any stream of this server by its id. Raises InvalidArgument if it does not run."""
-        return self._control("cancel", stream_id)
+        return self._control("cancel", stream_id=stream_id)
 
     def ping(self) -> ControlStatus:
         """Ask the talker for a sign of life. Raises Unavailable if there is none within `control_timeout`."""
         return self._control("ping")
+
+    def drain(self, limit_seconds: float) -> ControlStatus:
+        """Tell the server to admit no more: open streams end, or fail after `limit_seconds`."""
+        return self._control("drain", limit_seconds=limit_seconds)
 
     def wait_ready(self, timeout: float = 60.0) -> ControlStatus:
         """Wait until the model is loaded and the talker answers. Raises Unavailable with the last reason."""
@@ -167,10 +171,14 @@ class TTSClient:
         with self._lock:
             self._sessions.discard(session)
 
-    def _control(self, op: str, stream_id: str | None = None) -> ControlStatus:
+    def _control(
+        self, op: str, stream_id: str | None = None, limit_seconds: float | None = None
+    ) -> ControlStatus:
         if self._closed:
             raise Unavailable("the client is closed")
-        request = control_request(self.config.control_model, op, new_stream_id(), stream_id)
+        request = control_request(
+            self.config.control_model, op, new_stream_id(), stream_id=stream_id, limit_seconds=limit_seconds
+        )
         sent = time.perf_counter()
         status = None
         try:
@@ -390,7 +398,9 @@ class _Session:
 
     def _cancel(self) -> None:
         self._requests.put(
-            control_request(self._config.control_model, "cancel", f"{self.stream_id}/cancel", self.stream_id)
+            control_request(
+                self._config.control_model, "cancel", f"{self.stream_id}/cancel", stream_id=self.stream_id
+            )
         )
         self._requests.put(None)
         self._client._reaper.end_later(self._call)
@@ -408,7 +418,9 @@ class _Session:
         """A control request on the stream's own call: the server reads it after what was sent before."""
         ack: Future[None] = Future()
         request_id = f"{self.stream_id}/{op}-{new_stream_id()}"
-        request = control_request(self._config.control_model, op, request_id, self.stream_id, text)
+        request = control_request(
+            self._config.control_model, op, request_id, stream_id=self.stream_id, text=text
+        )
         with self._changed:
             if self._over:
                 raise self._error or InvalidArgument("the stream takes no more text: it has ended")

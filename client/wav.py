@@ -15,9 +15,6 @@ import numpy.typing as npt
 
 from client.errors import InvalidArgument
 
-# reference_wav carries no rate of its own; NVIDIA's TTS clients send 16 kHz, and so do we.
-REFERENCE_SAMPLE_RATE = 16_000
-
 _UNKNOWN_SIZE = 0xFFFFFFFF
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 
@@ -115,33 +112,6 @@ def read_wav(path: str | os.PathLike[str]) -> tuple[npt.NDArray[np.float32], int
     if samples is None:
         raise InvalidArgument(f"{path} holds WAV format {kind} with {bits} bits; use PCM or float")
     return samples.reshape(-1, channels).mean(axis=1, dtype=np.float64).astype(np.float32), sample_rate
-
-
-def read_reference(path: str | os.PathLike[str]) -> npt.NDArray[np.float32]:
-    """Reference audio for a request: mono float32 at `REFERENCE_SAMPLE_RATE`, resampled if need be."""
-    try:
-        samples, sample_rate = read_wav(path)
-    except OSError as error:
-        raise InvalidArgument(f"cannot read reference audio {path}: {error.strerror}") from error
-    return resample(samples, sample_rate, REFERENCE_SAMPLE_RATE)
-
-
-def resample(samples: npt.NDArray[np.float32], from_rate: int, to_rate: int) -> npt.NDArray[np.float32]:
-    """Band-limited resampling of a whole mono clip by its spectrum; meant for seconds, not hours."""
-    if from_rate == to_rate or not samples.size:
-        return samples
-    # A spectrum is circular: silence at both ends keeps the end of the clip from leaking into its start.
-    margin = from_rate // 10
-    padded_size = -(-(samples.size + 2 * margin) // from_rate) * from_rate
-    padded = np.zeros(padded_size)
-    padded[margin : margin + samples.size] = samples
-    spectrum = np.fft.rfft(padded)
-    resampled_size = padded_size // from_rate * to_rate
-    kept = min(spectrum.size, resampled_size // 2 + 1)
-    resampled = np.fft.irfft(spectrum[:kept], resampled_size) * (resampled_size / padded_size)
-    start = round(margin * to_rate / from_rate)
-    length = round(samples.size * to_rate / from_rate)
-    return resampled[start : start + length].astype(np.float32)
 
 
 def _find_chunks(content: bytes, path: str | os.PathLike[str]) -> tuple[bytes, bytes]:
