@@ -324,6 +324,7 @@ class TalkerService:
             "op": control.op,
             "voice": self._voice.name,
             "active": len(self._sessions),
+            "queued": self._engine.queued,
             "slots": self._voice.engine.max_slots,
             "queue": self._voice.engine.queue,
             "draining": self._drain_deadline is not None,
