@@ -1,9 +1,9 @@
 """The interface between the talker engine and a model family's talker.
 
-A talker is autoregressive: from text (and perhaps a reference voice) it makes one row of raw output a step. All
-state of a request lives in tensors whose first dimension is the slot, `max_slots + 1` long: the last one is the null slot,
-which padding rows of a batch use. So a step is pure tensor code over `slots`, can be captured in a CUDA graph, and
-gives a stream the same result alone and among others.
+A talker is autoregressive: from text (and perhaps a reference voice) it makes one row of raw output a step.
+All state of a request lives in tensors whose first dimension is the slot, `max_slots + 1` long: the last
+one is the null slot, which padding rows of a batch use. So a step is pure tensor code over `slots`, can be
+captured in a CUDA graph, and gives a stream the same result alone and among others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class NoiseSpec:
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How codes are drawn. temperature 0 is greedy; top_k 0 and top_p 1 are off; repetition_penalty 1 is off."""
+    """How codes are drawn. temperature 0 is greedy; top_k 0 and top_p 1 are off; repetition_penalty 1 is
+    off."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -61,7 +62,8 @@ class SamplingParameters:
 class SpeechRequest:
     """One utterance as asked for, already validated.
 
-    text: what is to be said, or its first part. reference_audio: float32 [samples] mono at `reference_rate` Hz.
+    text: what is to be said, or its first part. reference_audio: float32 [samples] mono at `reference_rate`
+        Hz.
     seed: 64-bit; with (frame, codebook) it determines all noise. max_frames: budget of the whole stream.
     """
 
@@ -81,7 +83,8 @@ class SpeechRequest:
 class Prompt:
     """What a talker needs to speak one piece of text.
 
-    inputs: [L, ...] what prefill consumes, L positions (embeddings [L, H], ids [L, C], phone features [P, F]).
+    inputs: [L, ...] what prefill consumes, L positions (embeddings [L, H], ids [L, C], phone features [P,
+        F]).
     text_ids: ids that are fed one a frame after the prefill (text_mode "per_frame"), else empty.
     prefix_frames: [n, width] frames that count as already heard: the codec is primed with them and their
         audio is never sent (in-context cloning).
@@ -111,7 +114,8 @@ class SamplingTable:
 
 @dataclass
 class StepOutput:
-    """raw: int64 [B, R] or float32 [B, R], R = spec.width for whole-frame talkers. flags: int32 [B] of StepFlag."""
+    """raw: int64 [B, R] or float32 [B, R], R = spec.width for whole-frame talkers. flags: int32 [B] of
+    StepFlag."""
 
     raw: torch.Tensor
     flags: torch.Tensor
@@ -171,16 +175,23 @@ class Talker(ABC):
 
     @abstractmethod
     def step(
-        self, slots: torch.Tensor, text: torch.Tensor, noise: torch.Tensor, sampling: SamplingTable, length: int
+        self,
+        slots: torch.Tensor,
+        text: torch.Tensor,
+        noise: torch.Tensor,
+        sampling: SamplingTable,
+        length: int,
     ) -> StepOutput:
         """One step of B rows. Pure tensor code: no .item(), no shape that depends on data.
 
-        slots: int64 [B]. text: int64 [B], next text id, -1 when the text has ended. noise: float32 [B, noise.count].
+        slots: int64 [B]. text: int64 [B], next text id, -1 when the text has ended. noise: float32 [B,
+            noise.count].
         length: a bucket >= positions in use of every row; attention may read only that much of the cache.
         """
 
     def positions(self, prompt: Prompt, frames: int) -> int:
-        """Cache positions in use after `frames` steps of `prompt`; the engine picks `length` buckets by it."""
+        """Cache positions in use after `frames` steps of `prompt`; the engine picks `length` buckets by
+        it."""
         return prompt.inputs.shape[0] + frames
 
     def assembler(self) -> FrameAssembler | None:
