@@ -77,27 +77,39 @@ _BY_CODE: dict[str, type[TTSError]] = {
 # The code stands at the start, or behind a prefix that ends in punctuation: "in ensemble 'tts', FULL: ...".
 _CODED = re.compile(rf"(?:^|[\s,\]:])({'|'.join(_BY_CODE)}):\s*(.*)", re.DOTALL)
 
-# Triton's own wording (2.51), for errors raised before or around our models.
-_UNCODED: tuple[tuple[re.Pattern[str], type[TTSError]], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), error)
-    for pattern, error in (
-        (r"exceeds maximum queue size", ServerFull),
-        (r"unknown model|is not found|no available versions|has no version", Unavailable),
+# Triton's own wording (2.51) for errors raised before or around our models; the first match counts.
+_UNCODED: tuple[tuple[type[TTSError], re.Pattern[str]], ...] = tuple(
+    (error, re.compile("|".join(wordings), re.IGNORECASE))
+    for error, wordings in (
+        (ServerFull, ("exceeds maximum queue size",)),
         (
-            r"stub process .* is not healthy|server not ready|is not ready|server is stopping|shut ?down",
             Unavailable,
+            (
+                "unknown model",
+                "has no available versions",
+                "stub process .* is not healthy",
+                "server not ready",
+                "server is stopping",
+                "stopped accepting new inference requests",
+            ),
         ),
-        (r"stopped accepting new inference requests", Unavailable),
-        (r"unexpected (shape|data-?type|inference input|additional input|number of)", InvalidArgument),
+        # Inside the ensemble it is our own tensors that do not fit.
+        (InternalError, ("in ensemble .* unexpected shape", "in ensemble .* but model .* expects")),
         (
-            r"expected \d+ inputs? but got|missing .*input|input .* (is required|byte size|string)",
             InvalidArgument,
+            (
+                "unexpected shape for input",
+                "unexpected inference input",
+                r"expected \d+ inputs? but got",
+                "inference input .* data-type is",
+                "input byte size mismatch",
+                "incomplete string data",
+                "already exists in request",
+                "unable to find data for input",
+                "input dimensions should be specified",
+            ),
         ),
-        (
-            r"inference input data-type|batch[- ]size must be|unable to parse|malformed|invalid argument",
-            InvalidArgument,
-        ),
-        (r"cancell?ed", Cancelled),
+        (Cancelled, ("cancell?ed",)),
     )
 )
 
@@ -117,8 +129,8 @@ def error_from_message(text: str) -> TTSError:
     if coded:
         code, message = coded.groups()
         return _BY_CODE[code](message.strip() or code, text)
-    for pattern, error in _UNCODED:
-        if pattern.search(readable):
+    for error, wording in _UNCODED:
+        if wording.search(readable):
             return error(readable, text)
     return InternalError(readable, text)
 

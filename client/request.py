@@ -119,8 +119,8 @@ def control_request(
         set_parameter(request, "stream_id", stream_id)
     if limit_seconds is not None:
         set_parameter(request, "limit_seconds", float(limit_seconds))
-    # Triton refuses a request without any input, so requests without text carry an empty one.
-    add_bytes(request, "target_text", [1, 1], encode_text("target_text", text or ""))
+    if text is not None:
+        add_bytes(request, "target_text", [1, 1], encode_text("target_text", text))
     return request
 
 

@@ -1,7 +1,7 @@
 """An in-process gRPC server that speaks Triton's ModelStreamInfer and answers by script.
 
-For the edges of the protocol that a healthy server does not show: silence, death, holes, errors in every place. The
-client talks to it over a real socket with real gRPC.
+For the edges of the protocol that a healthy server does not show: silence, death, holes, errors in every
+place. The client talks to it over a real socket with real gRPC.
 """
 
 from __future__ import annotations
