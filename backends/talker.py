@@ -65,6 +65,7 @@ class SpeechRequest:
     text: what is to be said, or its first part. reference_audio: float32 [samples] mono at `reference_rate`
         Hz.
     seed: 64-bit; with (frame, codebook) it determines all noise. max_frames: budget of the whole stream.
+    text_open: more text may follow while the stream runs (op=append).
     """
 
     text: str
@@ -77,6 +78,7 @@ class SpeechRequest:
     seed: int = 0
     sampling: SamplingParameters = field(default_factory=SamplingParameters)
     max_frames: int = 1500
+    text_open: bool = False
 
 
 @dataclass
@@ -157,6 +159,14 @@ class Talker(ABC):
         first: whether this is the stream's first piece. Raises ValueError with a message fit for the user
         if the text (or reference) cannot be spoken.
         """
+
+    def text_ready(self, request: SpeechRequest, text: str, first: bool) -> int:
+        """How many leading characters of text that is left open can be taken now; the rest waits for what follows.
+
+        Only for text_mode "per_frame". first: whether it is the stream's first piece, which becomes a prompt. Called
+        in the loop thread, so it must be quick. Raises ValueError as `build_prompt` does.
+        """
+        return len(text)
 
     def text_to_ids(self, text: str) -> list[int]:
         """Ids for text that arrives while the stream runs (text_mode "per_frame")."""

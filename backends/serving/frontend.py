@@ -21,7 +21,9 @@ class StreamText:
     """The text of one stream that is not yet a prompt. Used by the loop thread only.
 
     fed: the talker takes this stream's later text id by id as it speaks (text_mode "per_frame" and text left open);
-        otherwise every piece becomes a prompt. building: whether a piece is with the front-end thread.
+        otherwise every piece becomes a prompt. Its pieces are what was appended; an empty one is the text's end.
+    building: whether a piece is with the front-end thread. first: no piece has become a prompt yet.
+    held: fed text that waits for what follows it; only the front-end thread looks at it.
     """
 
     def __init__(self, request: SpeechRequest, limit: int, ended: bool, fed: bool) -> None:
@@ -31,7 +33,7 @@ class StreamText:
         self.building = False
         self.first = True
         self.pieces: deque[str] = deque()
-        self._rest = ""
+        self.held = ""
         self._open = OpenText("", limit)
         self.append(request.text)
 
@@ -40,15 +42,12 @@ class StreamText:
             self._open.append(text)
             self.pieces.extend(self._open.take(self.ended))
             return
-        self._rest += text
-        if self._rest.strip():
-            self.pieces.append(self._rest)
-            self._rest = ""
+        if text:
+            self.pieces.append(text)
 
     def end(self) -> None:
         self.ended = True
-        if not self.fed:
-            self.pieces.extend(self._open.take(True))
+        self.pieces.extend([""] if self.fed else self._open.take(True))
 
     @property
     def exhausted(self) -> bool:
@@ -58,7 +57,7 @@ class StreamText:
 
 @dataclass(frozen=True)
 class Built:
-    """What the front end made of one piece: a prompt, or ids of later text, or an error."""
+    """What the front end made of one piece: a prompt, or ids of later text, or an error; or nothing yet."""
 
     owner: object
     prompt: Prompt | None = None
@@ -80,7 +79,6 @@ class FrontEnd:
         """Build the next piece of `text`; exactly one `Built` follows."""
         self._work.put((owner, text, text.pieces.popleft(), text.first))
         text.building = True
-        text.first = False
 
     def stop(self) -> None:
         self._work.put(None)
@@ -92,8 +90,18 @@ class FrontEnd:
 
     def _build(self, owner: object, text: StreamText, piece: str, first: bool) -> Built:
         try:
-            if text.fed and not first:
-                return Built(owner, text_ids=tuple(self._talker.text_to_ids(piece)))
+            if text.fed:
+                ended = not piece
+                held = text.held + piece
+                ready = len(held) if ended else self._talker.text_ready(text.request, held, first)
+                piece, text.held = held[:ready], held[ready:]
+                if first and not piece.strip():
+                    if ended:
+                        raise ValueError("the text ended without a word; append text before op=end")
+                    text.held = held
+                    return Built(owner)
+                if not first:
+                    return Built(owner, text_ids=tuple(self._talker.text_to_ids(piece)))
             return Built(owner, prompt=self._talker.build_prompt(text.request, piece, first))
         except ValueError as error:
             return Built(owner, error=invalid(str(error)))

@@ -218,6 +218,7 @@ def read_speech(
         seed=secrets.randbits(63) if seed is None else seed,
         sampling=_sampling(parameters, voice, talker),
         max_frames=max(1, int((max_seconds or limits.max_seconds) / talker.spec.seconds)),
+        text_open=text_open,
     )
     speech = Speech(
         request=request,

@@ -276,6 +276,7 @@ class TalkerService:
                 self._log.error(f"text front end: {built.error.__cause__!r}")
             return self._fail(session, built.error)
         if built.prompt is not None:
+            session.text.first = False
             prefix = built.prompt.prefix_frames
             if prefix is not None and session.sent == 0:
                 self._prime(session, prefix.numpy())
@@ -312,7 +313,7 @@ class TalkerService:
             self._feed_one(session)
         else:
             session.text.end()
-            if session.text.first and not session.text.pieces:
+            if session.text.first and not (session.text.pieces or session.text.building):
                 self._fail(session, invalid("the text ended without a word; append text before op=end"))
             else:
                 self._feed_one(session)
