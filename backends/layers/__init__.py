@@ -1,0 +1,1 @@
+"""Neural building blocks that model families share: a transformer over slots and streaming convolutions."""
