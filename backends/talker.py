@@ -28,6 +28,11 @@ class StepFlag(IntFlag):
     FAILED = 4  # numbers went bad (NaN): the engine ends the stream with an error
 
 
+class NothingToSpeakError(ValueError):
+    """A piece of text holds nothing that the talker can speak (only punctuation, say). It is passed over;
+    a stream fails only if all its pieces are like that."""
+
+
 @dataclass(frozen=True)
 class ParameterSpec:
     """A float request parameter that a family adds to the common ones (for example wren's `speed`)."""
@@ -157,7 +162,7 @@ class Talker(ABC):
         """Text front end, on the CPU, in a thread of its own: turn one piece of text into a prompt.
 
         first: whether this is the stream's first piece. Raises ValueError with a message fit for the user
-        if the text (or reference) cannot be spoken.
+        if the text (or reference) cannot be spoken, NothingToSpeakError if there is nothing in it to speak.
         """
 
     def text_ready(self, request: SpeechRequest, text: str, first: bool) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backends.serving.errors import ErrorCode, ServingError, invalid
-from backends.talker import Prompt, SpeechRequest, Talker
+from backends.talker import NothingToSpeakError, Prompt, SpeechRequest, Talker
 from backends.text.segments import OpenText
 
 
@@ -57,12 +57,16 @@ class StreamText:
 
 @dataclass(frozen=True)
 class Built:
-    """What the front end made of one piece: a prompt, or ids of later text, or an error; or nothing yet."""
+    """What the front end made of one piece: a prompt, or ids of later text, or an error; or nothing yet.
+
+    empty: the error only says that the piece has nothing to speak.
+    """
 
     owner: object
     prompt: Prompt | None = None
     text_ids: tuple[int, ...] = ()
     error: ServingError | None = None
+    empty: bool = False
 
 
 class FrontEnd:
@@ -103,6 +107,8 @@ class FrontEnd:
                 if not first:
                     return Built(owner, text_ids=tuple(self._talker.text_to_ids(piece)))
             return Built(owner, prompt=self._talker.build_prompt(text.request, piece, first))
+        except NothingToSpeakError as error:
+            return Built(owner, error=invalid(f"target_text: {error}"), empty=True)
         except ValueError as error:
             return Built(owner, error=invalid(str(error)))
         except Exception as error:  # a bug in one stream's front end must not end the others

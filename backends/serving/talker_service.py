@@ -271,6 +271,8 @@ class TalkerService:
         session.text.building = False
         if session.stream not in self._sessions:
             return
+        if built.empty and not (session.text.first and session.text.exhausted):
+            return self._feed_one(session)
         if built.error is not None:
             if built.error.__cause__ is not None:
                 self._log.error(f"text front end: {built.error.__cause__!r}")

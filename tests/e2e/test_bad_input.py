@@ -23,7 +23,7 @@ def raw(server):
         (text_request(""), "target_text is blank"),
         (text_request(" \t\n"), "target_text is blank"),
         (text_request("\U0001f389 \u0628\u0629 \x00\x01"), "target_text"),
-        (text_request("word " * 10_000), "the limit is 20000 characters"),
+        (text_request("word " * 10_000), "target_text has 50000 characters; the limit is 20000"),
         (text_request(b"\xc3\x28"), "target_text is not UTF-8"),
         (text_request("Hello.", {"voice": "nobody"}), "voice is 'nobody'; this server speaks wren"),
         (text_request("Hello.", {"temperature": float("nan")}), "temperature is nan; give a number from 0 to 5"),

@@ -7,7 +7,7 @@ import re
 from backends.families.wren.lexicon import Pronouncer, spell
 from backends.families.wren.normalisation import normalise
 from backends.families.wren.phones import PAUSE, Phone, phone_features
-from backends.talker import Prompt, SpeechRequest
+from backends.talker import NothingToSpeakError, Prompt, SpeechRequest
 
 _TOKEN = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*|[,.;:?!]")
 _PHRASE_END = {",": ",", ";": ",", ":": ",", ".": ".", "?": "?", "!": "!"}
@@ -26,7 +26,8 @@ class Frontend:
     def prompt(self, request: SpeechRequest, text: str) -> Prompt:
         """A prompt whose inputs are phone features, int64 [P, 6].
 
-        Raises ValueError if the request asks for what this voice cannot do, or the text has no word in it.
+        Raises ValueError if the request asks for what this voice cannot do, or the text has no word in
+        it.
         """
         if request.reference_audio is not None or request.reference_text is not None:
             raise ValueError(
@@ -42,7 +43,7 @@ class Frontend:
             raise ValueError(f"language is {request.language!r}; wren speaks English only (en)")
         phones = self.phones(text)
         if all(phone.name == PAUSE for phone in phones):
-            raise ValueError(
+            raise NothingToSpeakError(
                 "the text has no word that wren could speak; it reads letters a-z, digits and common signs"
             )
         speed = request.sampling.extra.get("speed", 1.0)

@@ -3,7 +3,7 @@
 import torch
 from backends.codec_engine import CodecEngine
 from backends.family import load_family
-from backends.graphs import capture_backend
+from backends.graphs import capture_for
 from backends.serving import triton
 from backends.serving.codec_service import CodecService
 from backends.serving.ledger import Ledger
@@ -19,8 +19,9 @@ class TritonPythonModel:
             torch.set_num_threads(voice.engine.threads)
         ledger = Ledger(settings.ledger, "codec")
         codec = load_family(voice.family).load_codec(voice, settings.device)
-        sizes = voice.stream.frame_sizes("window" if codec.mode == "window" else "state")
-        engine = CodecEngine(codec, voice.engine, sizes, capture=capture_backend(settings.device))
+        # Chunk sizes; the engine adds the context that a windowed codec wants.
+        sizes = voice.stream.frame_sizes("state")
+        engine = CodecEngine(codec, voice.engine, sizes, capture=capture_for(settings.device))
         engine.warm_up(lambda done, total: log.info(f"codec graph {done}/{total}"))
         self.service = CodecService(
             codec.spec, engine, ledger, voice.limits.stuck_seconds, log, triton.StubMetrics("codec")

@@ -2,7 +2,7 @@
 
 import torch
 from backends.family import load_family
-from backends.graphs import capture_backend
+from backends.graphs import capture_for
 from backends.serving import triton
 from backends.serving.ledger import Ledger
 from backends.serving.settings import Settings
@@ -19,7 +19,7 @@ class TritonPythonModel:
             torch.set_num_threads(voice.engine.threads)
         ledger = Ledger(settings.ledger, "talker")
         talker = load_family(voice.family).load_talker(voice, settings.device)
-        engine = TalkerEngine(talker, voice.engine, capture=capture_backend(settings.device))
+        engine = TalkerEngine(talker, voice.engine, capture=capture_for(settings.device))
         engine.warm_up(lambda done, total: log.info(f"talker graph {done}/{total}"))
         for warning in voice.stream.warnings:
             log.warning(warning)
