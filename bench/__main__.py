@@ -1,0 +1,36 @@
+"""`python -m bench`, which is `./tritone bench`: the load generator, or the measurement that is named
+first."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from bench.server import BenchError
+from launcher.errors import LauncherError
+
+MEASUREMENTS = {
+    "experiment-8124": "bench.experiment_8124",
+    "pipeline": "bench.pipeline",
+    "peers": "bench.peers.compare",
+    "growth": "bench.growth",
+    "verify": "bench.verify_audio",
+}
+
+
+def main(arguments: list[str]) -> int:
+    name = arguments[0] if arguments and arguments[0] in MEASUREMENTS else None
+    module = importlib.import_module(MEASUREMENTS[name] if name else "bench.run")
+    try:
+        status: int = module.main(arguments[1:] if name else arguments)
+    except (BenchError, LauncherError, ValueError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
