@@ -19,14 +19,15 @@ MAILBOX_CHUNKS = 256
 
 @dataclass(frozen=True)
 class KeepAlive:
-    """HTTP/2 pings that notice a dead network path (a half-open TCP connection) while a stream is silent.
+    """HTTP/2 pings that notice a dead network path (a half-open TCP connection) while nothing arrives.
 
-    A server that allows fewer pings than this answers with GOAWAY. Triton's default is one ping in 300 s; to
-    use a shorter `interval_seconds`, start it with --grpc-http2-min-recv-ping-interval-without-data and
-    --grpc-http2-max-ping-strikes=0.
+    The default is as often as a Triton server tolerates by default. One that is pinged more often ends the
+    connection and every stream on it (GOAWAY, too_many_pings), so for a shorter interval start it with
+    --grpc-http2-min-recv-ping-interval-without-data=MILLISECONDS and --grpc-http2-max-ping-strikes=0. Streams
+    seldom need it: the inactivity limit covers them sooner.
     """
 
-    interval_seconds: float = 30.0
+    interval_seconds: float = 310.0
     timeout_seconds: float = 10.0
     without_streams: bool = False
 

@@ -134,9 +134,12 @@ class Stream:
 class ScriptedServer(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers model `tts` by `script` and control requests like the talker does. `log` holds what arrived."""
 
-    def __init__(self, script: Script | None = None) -> None:
+    def __init__(self, script: Script | None = None, port: int = 0) -> None:
         self.script: Script = script or (lambda stream, request: speech(request, 3))
         self.log: list[pb.ModelInferRequest] = []
+        self.closes_early = (
+            False  # end the call with the first answer, whether the client has finished or not
+        )
         self.calls_open = 0
         self.calls_broken_off = 0
         self.control: Callable[[pb.ModelInferRequest], Iterator[pb.ModelStreamInferResponse]] | None = None
@@ -144,7 +147,7 @@ class ScriptedServer(service_pb2_grpc.GRPCInferenceServiceServicer):
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(max_workers=256))
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port("localhost:0")
+        self.port = self._server.add_insecure_port(f"localhost:{port}")
         self.url = f"localhost:{self.port}"
         self._server.start()
 
@@ -179,7 +182,7 @@ class ScriptedServer(service_pb2_grpc.GRPCInferenceServiceServicer):
             self.calls_open += 1
         answers: list[pb.ModelStreamInferResponse | None] = []
         arrived = threading.Condition()
-        running = 1
+        running, answered = 1, False
 
         def answer(responses: Iterator[pb.ModelStreamInferResponse]) -> None:
             nonlocal running
@@ -210,9 +213,12 @@ class ScriptedServer(service_pb2_grpc.GRPCInferenceServiceServicer):
             while context.is_active():
                 with arrived:
                     while not answers and running and context.is_active():
+                        if self.closes_early and running == 1 and answered:
+                            return
                         arrived.wait(0.02)
                     if not answers and not running:
                         return
+                    answered = answered or bool(answers)
                     ready = answers[:]
                     answers.clear()
                 yield from ready
