@@ -13,6 +13,8 @@ from client.audio import AudioChunk
 from client.metrics import StreamMetrics, deficits_seconds, measure
 from client.trace import Trace
 
+# Of a long stream, how it starts and how it ends; --json has all chunks.
+_MOST_ROWS, _FIRST_ROWS = 40, 30
 _CONTINUOUS = {True: "continuous", False: "not continuous", None: "no audio"}
 
 
@@ -65,7 +67,13 @@ def _table(chunks: Sequence[AudioChunk], trace: Trace) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("chunk", "frames", "audio ms", "arrival ms", "buffered ms"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for chunk, buffered in _with_buffer(chunks, trace):
+    rows = _with_buffer(chunks, trace)
+    left_out = len(rows) - _MOST_ROWS
+    for number, (chunk, buffered) in enumerate(rows):
+        if left_out > 0 and _FIRST_ROWS <= number < _FIRST_ROWS + left_out:
+            if number == _FIRST_ROWS:
+                table.add_row("...", f"({left_out} more)")
+            continue
         late = buffered is not None and buffered < -0.0005
         table.add_row(
             str(chunk.index),
