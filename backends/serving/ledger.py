@@ -73,10 +73,19 @@ class Ledger:
             fcntl.flock(self._locks[role], fcntl.LOCK_EX)
             self._header[self._epoch_word(role)] += 1
             self._header[self._epoch_word(role) + 1] = 0
+            self._forget_predecessor()
 
     @staticmethod
     def _epoch_word(role: Role) -> int:
         return 0 if role == "talker" else 2
+
+    def _forget_predecessor(self) -> None:
+        """Streams of a process that died are over: a new talker closes their rows, a new codec releases them."""
+        if self.role == "codec":
+            self.released[:] = np.abs(self.generation)
+            return
+        for row in np.flatnonzero(self.generation > 0).tolist():
+            self.close_row(row, Outcome.FAILED, "UNAVAILABLE: the talker process died; try again in seconds")
 
     def close(self) -> None:
         """Give the lock back; the file stays for the other side and for the next start."""

@@ -18,9 +18,11 @@ from backends.talker import SamplingParameters, SpeechRequest, Talker
 from backends.voice import VoiceConfig
 from chunk_policies import ChunkSchedule
 
-OPERATIONS = ("append", "end", "cancel", "ping", "drain")
+OPERATIONS = ("append", "end", "cancel", "ack", "ping", "drain")
 MAX_ID_CHARS = 128
 MAX_INSTRUCTION_CHARS = 2_000
+# A window must hold the largest chunk and what a codec may hold back.
+FLOW_WINDOW_SECONDS = (1.0, 3_600.0)
 
 # Set by Triton itself or its front ends, not by the user.
 _TRITON_PARAMETERS = frozenset(
@@ -37,22 +39,26 @@ _SCHEDULE_PARAMETERS = (
 @dataclass(frozen=True)
 class Speech:
     """A request to speak. stream_id: client's or Triton's id, by which control requests name the stream;
-    empty if the client gave none. text_open: more text will follow by `append`."""
+    empty if the client gave none. text_open: more text will follow by `append`. flow_window_seconds: the client
+    acknowledges what it takes by `ack`, and wants to be sent no more than that ahead; None runs free."""
 
     request: SpeechRequest
     schedule: ChunkSchedule
     stream_id: str
     text_open: bool
+    flow_window_seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Control:
-    """A control request: op is one of OPERATIONS. limit_seconds: for `drain`, after which open streams fail."""
+    """A control request: op is one of OPERATIONS. limit_seconds: for `drain`, after which open streams fail.
+    position: for `ack`, samples per channel that the client has taken."""
 
     op: str
     stream_id: str
     text: str
     limit_seconds: float
+    position: int = 0
 
 
 class Parameters:
@@ -182,13 +188,22 @@ def read_control(inputs: Mapping[str, np.ndarray], values: Mapping[str, Any], vo
         raise invalid(f"op is {op!r}; give one of {', '.join(OPERATIONS)}")
     stream_id = parameters.text("stream_id", MAX_ID_CHARS) or ""
     limit = parameters.number("limit_seconds", 0.0, 86_400.0) if op == "drain" else None
+    position = parameters.integer("position", 0, 2**63 - 1) if op == "ack" else 0
     parameters.finish()
-    if op in ("append", "end", "cancel") and not stream_id:
+    if position is None:
+        raise invalid("op=ack needs position, the samples per channel that were taken so far")
+    if op in ("append", "end", "cancel", "ack") and not stream_id:
         raise invalid(f"op={op} needs stream_id, the id that the stream was started with")
     text = decode_text(
         inputs.get("target_text"), "target_text", voice.limits.max_text_chars, required=op == "append"
     )
-    return Control(op=op, stream_id=stream_id, text=text, limit_seconds=20.0 if limit is None else limit)
+    return Control(
+        op=op,
+        stream_id=stream_id,
+        text=text,
+        limit_seconds=20.0 if limit is None else limit,
+        position=position,
+    )
 
 
 def read_speech(
@@ -225,10 +240,13 @@ def read_speech(
         schedule=_schedule(parameters, voice, talker),
         stream_id=parameters.text("stream_id", MAX_ID_CHARS) or "",
         text_open=text_open,
+        flow_window_seconds=parameters.number("flow_window_seconds", *FLOW_WINDOW_SECONDS),
     )
     parameters.finish()
     if text_open and not speech.stream_id:
         raise invalid("text_open needs stream_id, so that op=append can name the stream")
+    if speech.flow_window_seconds is not None and not speech.stream_id:
+        raise invalid("flow_window_seconds needs stream_id, so that op=ack can name the stream")
     return speech
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from backends.serving.errors import ErrorCode, ServingError, invalid
+from backends.serving.flow import FlowWindow
 from backends.serving.frontend import Built, FrontEnd, StreamText
 from backends.serving.ledger import ROWS, Ledger, Outcome
 from backends.serving.ports import Log, Metrics, TalkerResponder
@@ -51,6 +52,7 @@ class Session:
     policy: ChunkPolicy
     buffer: StreamBuffer
     last_text: float
+    flow: FlowWindow | None = None
     sent: int = 0
     delivered: int = 0
     first_sent: float | None = None
@@ -97,6 +99,7 @@ class TalkerService:
         self._generation = ledger.epoch("talker") << 24
         self._codec_epoch = 0
         self._codec_alive = True
+        self._waits_for_credit = False
         self._drain_deadline: float | None = None
         self._stopping = False
         self._counts: Counter[str] = Counter()
@@ -156,7 +159,7 @@ class TalkerService:
             if now - self._last_watch >= WATCH_SECONDS:
                 self._last_watch = now
                 self._watch(now)
-            self._pause_by_credit()
+            self._pause(now)
             step = self._engine.step()
             self._collect(step)
             self._deliver()
@@ -169,7 +172,7 @@ class TalkerService:
         if not step.idle:
             return 0.0
         # The codec cannot wake this loop: look at the ledger often while a stream waits for credit.
-        return 0.001 if self._sessions else WATCH_SECONDS
+        return 0.001 if self._waits_for_credit or self._outgoing else WATCH_SECONDS
 
     def _receive(self, wait: float) -> None:
         try:
@@ -238,6 +241,7 @@ class TalkerService:
             policy=policy,
             buffer=StreamBuffer(policy),
             last_text=self._clock(),
+            flow=FlowWindow(speech.flow_window_seconds) if speech.flow_window_seconds else None,
         )
         self._sessions[stream] = session
         if speech.stream_id:
@@ -303,6 +307,8 @@ class TalkerService:
             self._drain(control.limit_seconds)
             return responder.status(self._status(control))
         session = self._by_id.get(control.stream_id)
+        if control.op == "ack":
+            return self._acknowledge(session, control, responder)
         if session is None:
             return self._refuse(responder, invalid(f"no open stream has stream_id {control.stream_id!r}"))
         if control.op == "cancel":
@@ -321,6 +327,18 @@ class TalkerService:
                 self._feed_one(session)
         responder.status(self._status(control))
 
+    def _acknowledge(self, session: Session | None, control: Control, responder: TalkerResponder) -> None:
+        # A client takes its last audio after the stream has ended here: then there is nothing to do.
+        if session is not None:
+            if session.flow is None:
+                return self._refuse(
+                    responder,
+                    invalid(f"stream {control.stream_id!r} was started without flow_window_seconds"),
+                )
+            position = control.position / self._talker.spec.sample_rate
+            session.flow.acknowledge(position, self._sent_seconds(session), self._clock())
+        responder.status(self._status(control))
+
     def _status(self, control: Control) -> dict[str, Any]:
         return {
             "ok": True,
@@ -336,12 +354,20 @@ class TalkerService:
 
     # Frames to windows.
 
-    def _pause_by_credit(self) -> None:
+    def _pause(self, now: float) -> None:
+        """Hold streams back for want of credit, of room at their clients, or of text."""
         credit = self._voice.engine.credit
+        self._waits_for_credit = False
         for session in self._sessions.values():
-            session.stream.paused = self._ledger.in_flight(session.row, session.generation) >= credit
-            if session.stream.waiting_for_text:
+            waits = self._ledger.in_flight(session.row, session.generation) >= credit
+            self._waits_for_credit |= waits
+            blocked = session.flow is not None and session.flow.blocked(self._sent_seconds(session), now)
+            session.stream.paused = waits or blocked
+            if blocked or session.stream.waiting_for_text:
                 session.policy.observe_pause()
+
+    def _sent_seconds(self, session: Session) -> float:
+        return session.delivered * self._talker.spec.seconds
 
     def _collect(self, step: EngineStep) -> None:
         now = self._clock()
@@ -465,6 +491,17 @@ class TalkerService:
                 self._fail(
                     session,
                     ServingError(ErrorCode.CANCELLED, f"no text came for {limit:g} s; use op=end to close the text"),
+                )
+            elif session.flow is not None and session.flow.stalled(now) > self._voice.limits.stalled_seconds:
+                limit = self._voice.limits.stalled_seconds
+                self._counts["stalled_total"] += 1
+                self._fail(
+                    session,
+                    ServingError(
+                        ErrorCode.CANCELLED,
+                        f"the client took no audio for {limit:g} s (limits.stalled_seconds), "
+                        f"{session.flow.window:g} s of it unread; acknowledge by op=ack what is taken",
+                    ),
                 )
         if self._drain_deadline is not None and now >= self._drain_deadline and self._sessions:
             self._fail_all(ServingError(ErrorCode.UNAVAILABLE, "the server is shutting down"))

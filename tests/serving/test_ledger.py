@@ -93,3 +93,15 @@ def test_epochs_count_starts_and_heartbeats_age(path):
     codec.close()
     Ledger(path, "codec")
     assert talker.epoch("codec") == 2
+
+
+def test_a_new_process_ends_the_streams_of_the_one_that_died(path):
+    talker, codec = Ledger(path, "talker"), Ledger(path, "codec")
+    talker.open_row(2, generation=5)
+    talker.close()
+    Ledger(path, "talker")
+    assert not codec.is_open(2, 5)
+    assert Outcome(int(codec.outcome[2])) is Outcome.FAILED
+    assert codec.message(2).startswith("UNAVAILABLE: ")
+    codec.close()
+    assert int(Ledger(path, "codec").released[2]) == 5
