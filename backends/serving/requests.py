@@ -39,8 +39,9 @@ _SCHEDULE_PARAMETERS = (
 @dataclass(frozen=True)
 class Speech:
     """A request to speak. stream_id: client's or Triton's id, by which control requests name the stream;
-    empty if the client gave none. text_open: more text will follow by `append`. flow_window_seconds: the client
-    acknowledges what it takes by `ack`, and wants to be sent no more than that ahead; None runs free."""
+    empty if the client gave none. text_open: more text will follow by `append`. flow_window_seconds: the
+    client acknowledges what it takes by `ack`, and wants to be sent no more than that ahead; None runs free.
+    """
 
     request: SpeechRequest
     schedule: ChunkSchedule

@@ -143,13 +143,17 @@ def test_every_parameter_is_named_to_who_mistypes_one():
 @pytest.mark.parametrize(
     ("parameters", "text", "told"),
     [
-        ({"op": "sing"}, None, "op is 'sing'; give one of append, end, cancel, ping, drain"),
+        ({"op": "sing"}, None, "op is 'sing'; give one of append, end, cancel, ack, ping, drain"),
         ({"op": "cancel"}, None, "op=cancel needs stream_id"),
         ({"op": "append", "stream_id": "a"}, None, "target_text is missing"),
         ({"op": "append", "stream_id": "a"}, b" ", "target_text is blank"),
         ({"op": "end", "stream_id": "a" * 129}, None, "stream_id has 129 characters; the limit is 128"),
         ({"op": "ping", "seed": 1}, None, "unknown request parameter 'seed'"),
         ({"op": "drain", "limit_seconds": -1}, None, "limit_seconds is -1"),
+        ({"op": "ack", "position": 5}, None, "op=ack needs stream_id"),
+        ({"op": "ack", "stream_id": "a"}, None, "op=ack needs position"),
+        ({"op": "ack", "stream_id": "a", "position": -1}, None, "position is -1; give an integer from 0"),
+        ({"op": "cancel", "stream_id": "a", "position": 5}, None, "unknown request parameter 'position'"),
     ],
 )
 def test_control_mistakes_are_told(parameters, text, told):
@@ -166,3 +170,14 @@ def test_control_requests():
     assert (append.op, append.stream_id, append.text) == ("append", "a", " and more")
     assert read_control({}, {"op": "drain", "limit_seconds": 3}, VOICE).limit_seconds == 3.0
     assert read_control({}, {"op": "ping"}, VOICE).stream_id == ""
+    assert read_control({}, {"op": "ack", "stream_id": "a", "position": 5}, VOICE).position == 5
+
+
+def test_a_flow_window_is_for_clients_that_can_acknowledge():
+    window = {"flow_window_seconds": 30, "stream_id": "a"}
+    assert speech(parameters=window).flow_window_seconds == 30.0
+    assert speech(parameters={"stream_id": "a"}).flow_window_seconds is None
+    with pytest.raises(ServingError, match="flow_window_seconds needs stream_id"):
+        speech(parameters={"flow_window_seconds": 30})
+    with pytest.raises(ServingError, match="flow_window_seconds is 0; give a number from 1 to 3600"):
+        speech(parameters=window | {"flow_window_seconds": 0})
