@@ -9,13 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from client.cli import add_say_arguments
+from client.cli import run_say as client_say
 from launcher import checks
 from launcher.background import describe, ensure_running, stop
 from launcher.errors import LauncherError
 from launcher.instance import Instance, all_instances
 from launcher.probe import ProbeError, Server
 from launcher.serve import serve
-from launcher.server import find_installation, resolve_device
+from launcher.server import find_installation, is_voice, resolve_device
 from launcher.settings import ROOT, add_options, option_name, resolve
 
 
@@ -38,16 +40,17 @@ def build_parser() -> argparse.ArgumentParser:
             description=f"{summary[0].upper()}{summary[1:]}. {more}",
             allow_abbrev=False,
             add_help=not passes,
+            conflict_handler="resolve",  # --voice of `say`: of the server or of the request, see run_say
         )
 
     say = command(
         "say",
         "speak a text",
-        "Starts a server in the background if none of ours listens on the gRPC port, then speaks. What is "
-        "not listed here is passed on to the client ('./tritone say --client-help').",
+        "Starts a server in the background if none of ours listens on the gRPC port, then speaks.",
     )
+    add_say_arguments(say)
     say.add_argument(
-        "--client-help", action="store_true", help="the client's own options, such as -o FILE.wav"
+        "--url", metavar="HOST:PORT", help="speak through the server there; none of ours is started"
     )
     add_options(say)
 
@@ -83,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         "run every check and test",
         "ruff, mypy, then pytest. With arguments, only pytest with them: './tritone test tests/client -x'.",
     )
-    test.add_argument("arguments", nargs=argparse.REMAINDER, metavar="PYTEST_ARGUMENT")
+    test.add_argument("arguments", nargs="*", metavar="PYTEST_ARGUMENT")
 
     command("bench", "load generator and measurements", passes=True)
     command("make-random", "write a small random checkpoint of a model family", passes=True)
@@ -103,13 +106,19 @@ def become(module: str, arguments: Sequence[str]) -> int:
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
 
 
-def run_say(options: argparse.Namespace, rest: list[str]) -> int:
-    if options.client_help:
-        return become("client", ["say", "--help"])
-    settings = resolve(options)
-    asked = settings.voice if hasattr(options, "voice") or os.environ.get("TRITONE_VOICE") else None
-    ensure_running(settings, asked, say_progress)
-    return become("client", ["say", "--url", settings.grpc_url, *rest])
+def run_say(options: argparse.Namespace) -> int:
+    # A name that is no voice of ours may be a speaker within the server's voice: the server will tell.
+    speaker = None
+    if hasattr(options, "voice") and not is_voice(options.voice):
+        speaker = options.voice
+        del options.voice
+    if options.url is None:
+        settings = resolve(options)
+        asked = settings.voice if hasattr(options, "voice") or os.environ.get("TRITONE_VOICE") else None
+        ensure_running(settings, asked, say_progress)
+        options.url = settings.grpc_url
+    options.voice = speaker
+    return client_say(options)
 
 
 def run_serve(options: argparse.Namespace) -> int:
@@ -164,14 +173,11 @@ def run(arguments: list[str]) -> int:
         return become("bench", arguments[1:])
     if arguments[:1] == ["make-random"]:
         return become("backends.make_random", arguments[1:])
-    options, rest = parser.parse_known_args(arguments)
-    if rest and options.command != "say":
-        parser.error(f"unknown arguments for {options.command}: {' '.join(rest)}")
-    if options.command == "say":
-        return run_say(options, rest)
-    if options.command == "test":
-        return checks.run(options.arguments, say_progress)
+    if arguments[:1] == ["test"] and not {"-h", "--help"} & set(arguments):
+        return checks.run(arguments[1:], say_progress)  # pytest's options are not ours to parse
+    options = parser.parse_args(arguments)
     handlers = {
+        "say": lambda: run_say(options),
         "serve": lambda: run_serve(options),
         "stop": lambda: run_stop(options),
         "status": run_status,

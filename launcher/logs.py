@@ -11,10 +11,18 @@ import time
 from pathlib import Path
 from typing import IO
 
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 LOG_BYTES = 5_000_000
 LOG_FILES = 3
 
 _SERVER_LINE = re.compile(r'^([IWEF])\d{4} (\d\d:\d\d:\d\d)\.\d+ \d+ (?:[\w./-]+:\d+)\] ?"?(.*?)"?$')
+# What the model processes write (backends/serving/triton.py).
+_MODEL_LINE = re.compile(r"^\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d+ (?:tritone\.)?(\w+) ([A-Z]+) (.*)$")
 _LEVELS = {"I": "info", "W": "warning", "E": "error", "F": "error"}
 _TABLE = re.compile(r"^[+|]")
 # What a server without a GPU, or any server on a machine without NVIDIA's monitoring, says at every start.
@@ -32,17 +40,21 @@ def readable(line: str, everything: bool = False) -> tuple[int, str] | None:
     line as it is (log level debug).
     """
     line = line.rstrip()
+    model = None if everything else _MODEL_LINE.match(line)
+    if model is not None:
+        clock, name, level, message = model.groups()
+        return LEVELS.get(level.lower(), logging.ERROR), f"{clock} {level.lower():<7} {name}: {message}"
     match = _SERVER_LINE.match(line)
     level = _LEVELS[match.group(1)] if match else "error"
     if everything:
-        return (logging.getLevelName(level.upper()), line) if line else None
+        return (LEVELS[level], line) if line else None
     if not line or _TABLE.match(line) or _EXPECTED.search(line):
         return None
     if match is None:
         return logging.ERROR, line
     if not match.group(3).strip():
         return None  # head of a table
-    return logging.getLevelName(level.upper()), f"{match.group(2)} {level:<7} {match.group(3)}"
+    return LEVELS[level], f"{match.group(2)} {level:<7} {match.group(3)}"
 
 
 def pump(output: IO[str], logger: logging.Logger, everything: bool) -> threading.Thread:

@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -119,10 +120,9 @@ def link_backends(installation: Installation, directory: Path) -> tuple[Path, tu
         return installation.backends, installation.libraries
     python = directory / "python"
     libraries = directory / "lib"
+    shutil.rmtree(directory, ignore_errors=True)  # an earlier Python version's links
     for folder in (python, libraries):
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.iterdir():
-            old.unlink()
+        folder.mkdir(parents=True)
     source = installation.backends / "python"
     for part in (*source.glob("*.so"), *source.glob("*.py"), installation.stub):
         (python / part.name).symlink_to(part)
@@ -244,14 +244,24 @@ def check_files(settings: Settings) -> None:
     for model in (*MODELS, ENSEMBLE):
         if not (repository / model / "config.pbtxt").is_file():
             raise ServerError(f"--model-repository {repository}: {model}/config.pbtxt is missing.")
-    voices = Path(os.environ.get("TRITONE_VOICES", ROOT / "voices"))
-    known = sorted(path.stem for path in voices.glob("*.yaml"))
-    if settings.voice in known:
+    if is_voice(settings.voice):
         return
-    if not is_voice_path(settings.voice):
-        raise ServerError(
-            f"--voice {settings.voice}: no such voice in {voices}; there are {', '.join(known) or 'none'}. "
-            "A path to a .yaml file works too."
-        )
-    if not Path(settings.voice).is_file():
+    if is_voice_path(settings.voice):
         raise ServerError(f"--voice {settings.voice}: there is no such file.")
+    raise ServerError(
+        f"--voice {settings.voice}: no such voice in {voices_folder()}; there are "
+        f"{', '.join(voice_names()) or 'none'}. A path to a .yaml file works too."
+    )
+
+
+def voices_folder() -> Path:
+    return Path(os.environ.get("TRITONE_VOICES") or ROOT / "voices")
+
+
+def voice_names() -> list[str]:
+    return sorted(path.stem for path in voices_folder().glob("*.yaml"))
+
+
+def is_voice(voice: str) -> bool:
+    """Whether it is a voice by name, or the path of an existing YAML file."""
+    return voice in voice_names() or (is_voice_path(voice) and Path(voice).is_file())

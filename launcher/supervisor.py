@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
+
 from backends.serving.ledger import Ledger
 from launcher import leftovers, logs
 from launcher.diagnosis import Action, Backoff, Diagnosis, Verdict
@@ -95,6 +97,10 @@ class Supervisor:
                 self._end(drain=False)
                 self._change(FAILED, str(error))
                 return 1
+        except BaseException:
+            self._kill()
+            self._change(FAILED, "the supervisor itself failed")
+            raise
         self._end(drain=True)
         self._change(STOPPED)
         return 0
@@ -279,11 +285,12 @@ class Supervisor:
         return all(states.get(name) == "READY" for name in (*MODELS, "tts", *self._settings.aliases))
 
     def _streams_without_audio(self) -> int:
-        """Streams that only the server's end can end for their clients, once the talker is dead."""
+        """Streams that only the server's end can end for their clients, once the talker is dead: of them the
+        codec has not seen a first message yet.
+        """
         ledger = self._ledger
         assert ledger is not None
-        opened = int(((ledger.generation > 0) & (ledger.sent == 0)).sum())
-        return opened + (self._pulse.queued if self._pulse is not None else 0)
+        return int(((ledger.generation > 0) & (ledger.sent == 0)).sum())
 
     def _restart(self) -> None:
         for attempt in range(1, FAILED_STARTS + 1):
@@ -320,7 +327,7 @@ class Supervisor:
                 told = False
                 while time.monotonic() < end and self._signals < 2:
                     pulse = server.ping(PING_TIMEOUT)
-                    if not (pulse.active or pulse.queued):
+                    if not (pulse.active or pulse.queued or self._rows_in_use()):
                         return
                     if not told:
                         self._log.info(
@@ -331,6 +338,12 @@ class Supervisor:
                 self._log.warning("streams are still open; they are cut off")
             except ProbeError as error:
                 self._log.warning("cannot drain: %s", error)
+
+    def _rows_in_use(self) -> int:
+        """Streams that the talker has closed and the codec still has audio of."""
+        ledger = self._ledger
+        assert ledger is not None
+        return int((np.abs(ledger.generation) != ledger.released).sum())
 
     def _terminate(self) -> None:
         """SIGTERM to the server and its stubs; their patience is short, ours a little longer."""
