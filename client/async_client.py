@@ -25,6 +25,7 @@ from client.errors import (
     Unavailable,
     error_from_rpc,
 )
+from client.flow import TakenAudio
 from client.protocol import ControlStatus, StreamDecoder, TextFeed, decode_status
 from client.request import SpeechOptions, control_request, new_stream_id, speech_request
 from client.trace import Trace, TraceRecorder
@@ -50,9 +51,17 @@ class AsyncTTSClient:
         control_timeout: float = 5.0,
         keepalive: KeepAlive | None = KeepAlive(),  # noqa: B008 - frozen
         credentials: grpc.ChannelCredentials | None = None,
+        flow_window_seconds: float | None = 30.0,
     ) -> None:
         self.config = ClientConfig(
-            url, model, control_model, inactivity_timeout, control_timeout, keepalive, credentials
+            url,
+            model,
+            control_model,
+            inactivity_timeout,
+            control_timeout,
+            keepalive,
+            credentials,
+            flow_window_seconds,
         )
         self._channel: grpc.aio.Channel | None = None
         self._connected: Any = None
@@ -179,8 +188,6 @@ class AsyncTTSClient:
             call = self._stub().ModelStreamInfer(iter([request]), timeout=self.config.control_timeout)
             async for response in call:
                 status = decode_status(response, time.perf_counter() - sent) or status
-                if is_final(response.infer_response):
-                    break
         except grpc.RpcError as error:
             raise error_from_rpc(error, self.config.url) from error
         if status is None:
@@ -298,6 +305,7 @@ class _Session:
         self._over = False
         self._closed = False
         self._text_open = text_open
+        self._taken = TakenAudio(client.config.flow_window_seconds)
         self._feed = TextFeed()
         self._feeding = asyncio.Lock()
         self._acks: dict[str, asyncio.Future[None]] = {}
@@ -308,7 +316,12 @@ class _Session:
 
     def start(self, text: str) -> None:
         request = speech_request(
-            self._config.model, self.stream_id, text, self._options, text_open=self._text_open
+            self._config.model,
+            self.stream_id,
+            text,
+            self._options,
+            text_open=self._text_open,
+            flow_window_seconds=self._config.flow_window_seconds,
         )
         self.recorder = TraceRecorder(self.stream_id)
         self.decoder = StreamDecoder(self.stream_id, self.recorder)
@@ -356,7 +369,9 @@ class _Session:
                     # We held the server back, so its silence until now does not count.
                     self._last_activity = time.monotonic()
                     self._space.set()
-                return self._chunks.popleft()
+                chunk = self._chunks.popleft()
+                self._acknowledge_audio(chunk)
+                return chunk
             if self._error is not None:
                 raise self._error
             if self._over:
@@ -402,6 +417,22 @@ class _Session:
         self.recorder.ended(error.code, error.message)
         self._error = error
         self.close()
+
+    def _acknowledge_audio(self, chunk: AudioChunk) -> None:
+        position = self._taken.position_to_acknowledge(chunk)
+        if position is None or self._over:
+            return
+        # The server may have waited for us, so its silence until now does not count.
+        self._last_activity = time.monotonic()
+        self._requests.put_nowait(
+            control_request(
+                self._config.control_model,
+                "ack",
+                f"{self.stream_id}/ack",
+                stream_id=self.stream_id,
+                position=position,
+            )
+        )
 
     def _cancel(self) -> None:
         self._requests.put_nowait(

@@ -38,7 +38,11 @@ class KeepAlive:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """Checked once, here. Times in seconds; `credentials` None means plain text, Triton's default."""
+    """Checked once, here. Times in seconds; `credentials` None means plain text, Triton's default.
+
+    flow_window_seconds: audio that the server may send ahead of what the user has taken; then it waits. None
+    lets it run free: what is not taken piles up on both sides.
+    """
 
     url: str = DEFAULT_URL
     model: str = "tts"
@@ -47,6 +51,7 @@ class ClientConfig:
     control_timeout: float = 5.0
     keepalive: KeepAlive | None = field(default_factory=KeepAlive)
     credentials: grpc.ChannelCredentials | None = None
+    flow_window_seconds: float | None = 30.0
 
     def __post_init__(self) -> None:
         if "://" in self.url or not self.url:
@@ -56,6 +61,10 @@ class ClientConfig:
         if self.inactivity_timeout is not None:
             _positive("inactivity_timeout", self.inactivity_timeout)
         _positive("control_timeout", self.control_timeout)
+        if self.flow_window_seconds is not None and not self.flow_window_seconds >= 1.0:
+            raise InvalidArgument(
+                f"flow_window_seconds is {self.flow_window_seconds}, must be >= 1, or None to run free"
+            )
 
     def channel_options(self) -> list[tuple[str, int]]:
         options = [

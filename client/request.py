@@ -74,9 +74,15 @@ def new_stream_id() -> str:
 
 
 def speech_request(
-    model: str, stream_id: str, text: str, options: Mapping[str, Any], *, text_open: bool = False
+    model: str,
+    stream_id: str,
+    text: str,
+    options: Mapping[str, Any],
+    *,
+    text_open: bool = False,
+    flow_window_seconds: float | None = None,
 ) -> pb.ModelInferRequest:
-    """The request that starts a stream.
+    """The request that starts a stream. With `flow_window_seconds` what is taken must be acknowledged.
 
     Raises InvalidArgument for a value that cannot be sent, TypeError for an option that does not exist.
     Limits are the server's business: only it knows the voice.
@@ -91,6 +97,8 @@ def speech_request(
     set_parameter(request, "stream_id", stream_id)
     if text_open:
         set_parameter(request, "text_open", True)
+    if flow_window_seconds is not None:
+        set_parameter(request, "flow_window_seconds", float(flow_window_seconds))
     for name, kind in _PARAMETERS.items():
         if options.get(name) is not None:
             set_parameter(request, name, _checked(name, kind, options[name]))
@@ -111,14 +119,20 @@ def control_request(
     stream_id: str | None = None,
     text: str | None = None,
     limit_seconds: float | None = None,
+    position: int | None = None,
 ) -> pb.ModelInferRequest:
-    """A control request (op: append, end, cancel, ping, drain) to the talker; `text` is what append adds."""
+    """A control request (op: append, end, cancel, ack, ping, drain) to the talker.
+
+    text: what append adds. position: samples per channel that ack tells of.
+    """
     request = _request(model, request_id)
     set_parameter(request, "op", op)
     if stream_id is not None:
         set_parameter(request, "stream_id", stream_id)
     if limit_seconds is not None:
         set_parameter(request, "limit_seconds", float(limit_seconds))
+    if position is not None:
+        set_parameter(request, "position", position)
     if text is not None:
         add_bytes(request, "target_text", [1, 1], encode_text("target_text", text))
     return request

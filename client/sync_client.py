@@ -29,6 +29,7 @@ from client.errors import (
     Unavailable,
     error_from_rpc,
 )
+from client.flow import TakenAudio
 from client.protocol import ControlStatus, StreamDecoder, TextFeed, decode_status
 from client.request import SpeechOptions, control_request, new_stream_id, speech_request
 from client.trace import Trace, TraceRecorder
@@ -54,9 +55,17 @@ class TTSClient:
         control_timeout: float = 5.0,
         keepalive: KeepAlive | None = KeepAlive(),  # noqa: B008 - frozen
         credentials: grpc.ChannelCredentials | None = None,
+        flow_window_seconds: float | None = 30.0,
     ) -> None:
         self.config = ClientConfig(
-            url, model, control_model, inactivity_timeout, control_timeout, keepalive, credentials
+            url,
+            model,
+            control_model,
+            inactivity_timeout,
+            control_timeout,
+            keepalive,
+            credentials,
+            flow_window_seconds,
         )
         options = self.config.channel_options()
         self._channel = (
@@ -185,8 +194,6 @@ class TTSClient:
             call = self._stub.ModelStreamInfer(iter([request]), timeout=self.config.control_timeout)
             for response in call:
                 status = decode_status(response, time.perf_counter() - sent) or status
-                if is_final(response.infer_response):
-                    break
         except grpc.RpcError as error:
             raise error_from_rpc(error, self.config.url) from error
         if status is None:
@@ -293,6 +300,7 @@ class _Session:
         self._over = False
         self._closed = False
         self._text_open = text_open
+        self._taken = TakenAudio(client.config.flow_window_seconds)
         self._feed = TextFeed()
         self._feeding = threading.Lock()
         self._acks: dict[str, Future[None]] = {}
@@ -302,7 +310,12 @@ class _Session:
 
     def start(self, text: str) -> None:
         request = speech_request(
-            self._config.model, self.stream_id, text, self._options, text_open=self._text_open
+            self._config.model,
+            self.stream_id,
+            text,
+            self._options,
+            text_open=self._text_open,
+            flow_window_seconds=self._config.flow_window_seconds,
         )
         with self._changed:
             if self._closed:
@@ -352,7 +365,9 @@ class _Session:
                         # We held the server back, so its silence until now does not count.
                         self._last_activity = time.monotonic()
                         self._changed.notify_all()
-                    return self._chunks.popleft()
+                    chunk = self._chunks.popleft()
+                    self._acknowledge_audio(chunk)
+                    return chunk
                 if self._error is not None:
                     raise self._error
                 if self._over:
@@ -395,6 +410,22 @@ class _Session:
         self._recorder.ended(error.code, error.message)
         self._error = error
         self.close()
+
+    def _acknowledge_audio(self, chunk: AudioChunk) -> None:
+        position = self._taken.position_to_acknowledge(chunk)
+        if position is None or self._over:
+            return
+        # The server may have waited for us, so its silence until now does not count.
+        self._last_activity = time.monotonic()
+        self._requests.put(
+            control_request(
+                self._config.control_model,
+                "ack",
+                f"{self.stream_id}/ack",
+                stream_id=self.stream_id,
+                position=position,
+            )
+        )
 
     def _cancel(self) -> None:
         self._requests.put(

@@ -114,13 +114,15 @@ Script = Callable[["Stream", pb.ModelInferRequest], Iterator[pb.ModelStreamInfer
 
 @dataclass
 class Stream:
-    """What a script sees of its stream: text that was appended, and whether it was ended or cancelled."""
+    """What a script sees of its stream: text that was appended, positions that were acknowledged, and whether
+    it was ended or cancelled."""
 
     server: ScriptedServer
     context: grpc.ServicerContext
     cancelled: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     appended: list[str] = field(default_factory=list)
+    acknowledged: list[int] = field(default_factory=list)
 
     def silence(self, seconds: float = 30.0) -> bool:
         """Say nothing until cancelled or the call is gone. True if op=cancel came."""
@@ -256,6 +258,8 @@ class ScriptedServer(service_pb2_grpc.GRPCInferenceServiceServicer):
             stream.appended.append(text_of(request))
         elif op == "end":
             stream.ended.set()
+        elif op == "ack":
+            stream.acknowledged.append(parameter(request, "position"))
         else:
             stream.cancelled.set()
         yield status(request, ok=True, op=op, active=len(self._streams))
