@@ -6,26 +6,28 @@ carries TRITONE_INSTANCE in its environment, every shared memory file of it begi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def processes(identity: str) -> Iterator[int]:
+def processes(identity: str) -> list[int]:
     """Process ids of a run, zombies excluded (a zombie has no environment)."""
     wanted = f"TRITONE_INSTANCE={identity}".encode()
+    found = []
     for directory in Path("/proc").iterdir():
         if not directory.name.isdigit() or int(directory.name) == os.getpid():
             continue
         try:
             if wanted in (directory / "environ").read_bytes().split(b"\0"):
-                yield int(directory.name)
+                found.append(int(directory.name))
         except OSError:
             continue  # gone meanwhile, or another user's
+    return found
 
 
 def model_processes(identity: str) -> dict[str, int]:
@@ -48,7 +50,7 @@ def kill_processes(identity: str, patience: float = 5.0) -> list[int]:
     """SIGKILL every process of a run and wait until they are gone; returns those that were there."""
     killed = []
     deadline = time.monotonic() + patience
-    while remaining := list(processes(identity)):
+    while remaining := processes(identity):
         for pid in remaining:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -95,3 +97,14 @@ def remove_dead_regions(identity: str) -> list[Path]:
 def clean(identity: str) -> tuple[list[int], list[Path]]:
     """End what is left of a run; returns the killed process ids and the removed files."""
     return kill_processes(identity), remove_shared_memory(identity)
+
+
+def scratch_directories() -> set[Path]:
+    """Empty directories that Python backends make in /tmp at their start, and leave there when they are killed."""
+    return set(Path("/tmp").glob("python_env_*"))
+
+
+def remove_empty(directories: set[Path]) -> None:
+    for directory in directories:
+        with contextlib.suppress(OSError):  # gone, or in use after all
+            directory.rmdir()

@@ -79,6 +79,7 @@ class Supervisor:
         self._stubs: dict[str, int] = {}
         self._pulse: Pulse | None = None
         self._ledger: Ledger | None = None
+        self._scratch: set[Path] = set()
 
     def run(self) -> int:
         """Start, watch, stop; the exit status: 0 after a signal, 1 if the server could not be kept up."""
@@ -109,6 +110,7 @@ class Supervisor:
 
     def _start_until_ready(self) -> None:
         started = time.monotonic()
+        before = leftovers.scratch_directories()
         self._spawn()
         with Server(self._settings.grpc_url) as server:
             report = started + 10.0
@@ -125,6 +127,8 @@ class Supervisor:
                 self._check_running()
                 raise StartError(f"the models are loaded, but {error}") from error
         self._note_processes()
+        made = leftovers.scratch_directories() - before
+        self._scratch = made if len(made) == 1 else set()  # of several, some are another server's
         self._log.info(
             "ready after %.1f s: gRPC %s, HTTP %d, metrics %d, voice %s; first audio after %.0f ms",
             time.monotonic() - started,
@@ -366,6 +370,7 @@ class Supervisor:
             self._ledger.close()
             self._ledger = None
         killed, removed = leftovers.clean(self._identity)
+        leftovers.remove_empty(self._scratch)
         self._reap()
         if killed or removed:
             self._log.debug("killed processes %s, removed %s", killed, [path.name for path in removed])
