@@ -52,18 +52,16 @@ class AdaptiveSettings:
 
 @dataclass
 class AdaptiveTelemetry:
-    """What the controller of one stream did.
+    """What the controller of one stream has done.
 
     Attributes:
         sizes: frames of each chunk sent, in order.
         gaps: for each chunk, the seconds of silence that the listener is estimated to have heard before it
             (a player that starts with the first chunk and pauses when it has nothing to play).
-        frame_cost: the present estimate of the seconds a frame takes to produce; ``None`` before two frames.
     """
 
     sizes: list[int] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
-    frame_cost: float | None = None
 
     @property
     def total_gap(self) -> float:
@@ -83,6 +81,10 @@ class AdaptiveController:
 
     The cost of a frame comes from the times at which frames are produced. When responses are taken by the
     client plays no part in it, so a slow client does not look like slow hardware.
+
+    Attributes:
+        frame_cost: estimated seconds it takes to produce a frame; ``None`` before the second frame.
+        telemetry: what was decided so far.
     """
 
     def __init__(self, settings: AdaptiveSettings) -> None:
@@ -93,6 +95,7 @@ class AdaptiveController:
         self._first_sent: float | None = None
         self._silence = 0.0
         self._last_frame: float | None = None
+        self.frame_cost: float | None = None
         self.telemetry = AdaptiveTelemetry()
 
     @property
@@ -102,11 +105,10 @@ class AdaptiveController:
 
     def frame_produced(self, now: float) -> None:
         """One more frame exists since ``now``."""
-        if self._last_frame is not None:
-            interval = now - self._last_frame
-            cost = self.telemetry.frame_cost
-            self.telemetry.frame_cost = interval if cost is None else cost + EWMA_WEIGHT * (interval - cost)
-        self._last_frame = now
+        last, self._last_frame = self._last_frame, now
+        if last is not None:
+            cost = self.frame_cost
+            self.frame_cost = now - last if cost is None else cost + EWMA_WEIGHT * (now - last - cost)
 
     def producer_paused(self) -> None:
         """The producer was held back; the time until its next frame is not the machine's."""
@@ -136,13 +138,10 @@ class AdaptiveController:
             self._repeats = 0
 
     def _affordable(self, size: int, buffered: float) -> bool:
-        cost = self.telemetry.frame_cost
-        if cost is None:
+        if self.frame_cost is None:
             return False
-        return (
-            size * cost + self._settings.context_cost_seconds
-            <= buffered - self._settings.safety_margin_seconds
-        )
+        needed = size * self.frame_cost + self._settings.context_cost_seconds
+        return needed <= buffered - self._settings.safety_margin_seconds
 
 
 class AdaptiveChunkPolicy(ContextChunkPolicy):
@@ -166,9 +165,9 @@ class AdaptiveChunkPolicy(ContextChunkPolicy):
         self._controller = AdaptiveController(settings)
 
     @property
-    def telemetry(self) -> AdaptiveTelemetry:
-        """Sizes chosen and gaps estimated so far."""
-        return self._controller.telemetry
+    def controller(self) -> AdaptiveController:
+        """The stream's controller: its frame cost and telemetry."""
+        return self._controller
 
     def next_new_items(self) -> int:
         return self._controller.target

@@ -18,20 +18,29 @@ class ContextChunkPolicy(ChunkPolicy):
     def __init__(self, left_context: int) -> None:
         super().__init__()
         self.left_context = whole_number("left_context", left_context, 0)
+        self._window: int | None = (
+            None  # the next window's size, worked out once a chunk instead of once a frame
+        )
 
     @abstractmethod
     def next_new_items(self) -> int:
-        """How many new items the next window holds."""
+        """How many new items the next window holds; changes only when a chunk is registered."""
 
     @property
     def _delivered(self) -> int:
         return self.primed_items + self.items_sent
 
     def is_ready(self, buffer_len: int) -> bool:
-        return buffer_len >= self.window_size()
+        return buffer_len >= (self._window or self.window_size())
 
     def window_size(self) -> int:
-        return min(self.left_context, self._delivered) + self.next_new_items()
+        if self._window is None:
+            self._window = min(self.left_context, self._delivered) + self.next_new_items()
+        return self._window
+
+    def register_chunk(self, chunk_size: int) -> None:
+        super().register_chunk(chunk_size)
+        self._window = None
 
     def next_chunk_size(self, buffer_len: int) -> int:
         # The buffer starts ``context`` items before the first new one, now and after this window.
@@ -51,3 +60,4 @@ class ContextChunkPolicy(ChunkPolicy):
                 f"prime({count}): {self.chunks_sent} chunks were sent; prime before the first one"
             )
         self.primed_items = count
+        self._window = None
