@@ -264,3 +264,13 @@ class ScriptedServer(service_pb2_grpc.GRPCInferenceServiceServicer):
             stream.cancelled.set()
         yield status(request, ok=True, op=op, active=len(self._streams))
         yield final(request)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    """Whether `condition` comes true in time; for what happens on another thread."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-from scripted_server import Stream, audio, error, final, speech
 from tritonclient.grpc import service_pb2 as pb
+
+from tests.client.scripted_server import Stream, audio, error, final, speech
 
 Responses = Iterator[pb.ModelStreamInferResponse]
 CHUNK = np.full(480, 0.5, np.float32)

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scripts
-from scripted_server import ScriptedServer, error, parameter, speech, text_of
 
 from client import (
     AsyncTTSClient,
@@ -25,6 +23,8 @@ from client import (
     Unavailable,
 )
 from client import async_client as module
+from tests.client import scripts
+from tests.client.scripted_server import ScriptedServer, error, parameter, speech, text_of
 
 
 @pytest.fixture

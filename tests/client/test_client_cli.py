@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scripts
-from conftest import eventually
-from scripted_server import ScriptedServer, audio, error, final, parameter, text_of
 
 from client.cli import main
+from tests.client import scripts
+from tests.client.scripted_server import ScriptedServer, audio, error, eventually, final, parameter, text_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import audio, error, final, speech, status
 from tritonclient.grpc import service_pb2 as pb
 
 from client.audio import AudioChunk
 from client.errors import Cancelled, InternalError, InvalidArgument, ProtocolError, ServerFull
 from client.protocol import StreamDecoder, decode_status
 from client.trace import TraceRecorder
+from tests.client.scripted_server import audio, error, final, speech, status
 
 REQUEST = pb.ModelInferRequest(model_name="tts", id="s")
 ONES = np.ones(480, np.float32)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import eventually
-from scripted_server import RATE, ScriptedServer, Stream, audio, final, parameter
-from scripts import Responses
 
 from client import AsyncTTSClient, InvalidArgument, TTSClient
+from tests.client.scripted_server import RATE, ScriptedServer, Stream, audio, eventually, final, parameter
+from tests.client.scripts import Responses
 
 CHUNK = np.zeros(RATE // 10, np.float32)
 CHUNKS = 100  # ten seconds

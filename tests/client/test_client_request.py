@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_server import parameter, text_of
 from tritonclient.grpc import service_pb2 as pb
 
 from client.errors import InvalidArgument
 from client.protocol import TextFeed
 from client.request import control_request, speech_request
 from client.wav import WavWriter
+from tests.client.scripted_server import parameter, text_of
 
 
 def request(text: str = "hello", **options: Any) -> pb.ModelInferRequest:

@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scripts
-from conftest import eventually
-from scripted_server import ScriptedServer, error, parameter, speech, status, text_of
 
 from client import (
     Cancelled,
@@ -26,6 +23,8 @@ from client import (
     Unavailable,
 )
 from client import sync_client as module
+from tests.client import scripts
+from tests.client.scripted_server import ScriptedServer, error, eventually, parameter, speech, status, text_of
 
 
 @pytest.fixture
