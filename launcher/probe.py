@@ -17,6 +17,8 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from launcher.server import key_metadata
+
 WORD = "Yes."
 NOT_HEALTHY = "is not healthy"  # what the server says of a model whose process is gone
 
@@ -49,9 +51,13 @@ class Pulse:
 
 
 class Server:
-    """A connection to a running server, for one thread. Use as a context manager, or call `close`."""
+    """A connection to a running server, for one thread. Use as a context manager, or call `close`.
 
-    def __init__(self, url: str) -> None:
+    key: opens the administrative part of the API, which `load`, `unload` and `model_states` need.
+    """
+
+    def __init__(self, url: str, key: str = "") -> None:
+        self._key = key_metadata(key)
         self._channel = grpc.insecure_channel(
             url,
             options=[
@@ -137,7 +143,7 @@ class Server:
         meanwhile.
         """
         request = service_pb2.RepositoryModelLoadRequest(model_name=model)
-        call = self._stub.RepositoryModelLoad.future(request, timeout=timeout)
+        call = self._stub.RepositoryModelLoad.future(request, timeout=timeout, metadata=self._key)
         while not call.done():
             if stop.wait(0.05):
                 call.cancel()
@@ -161,7 +167,7 @@ class Server:
 
     def _call(self, what: str, method: Any, request: Any, timeout: float) -> Any:
         try:
-            return method(request, timeout=timeout)
+            return method(request, timeout=timeout, metadata=self._key)
         except grpc.RpcError as error:
             raise _explained(what, error, timeout) from error
 

@@ -28,6 +28,13 @@ EXIT_TIMEOUT_SECONDS = 5  # the server's own patience, once the streams are drai
 IMAGE_BINARY = Path("/opt/tritonserver/bin/tritonserver")
 IMAGE_BACKENDS = Path("/opt/tritonserver/backends")
 SHARED_MEMORY = Path("/dev/shm")
+# A client process that is stopped, or a host that is gone, answers no HTTP/2 ping: its streams end after the
+# sum of both. A client that reads slowly answers pings and is not concerned.
+KEEPALIVE_SECONDS = 20.0
+KEEPALIVE_TIMEOUT_SECONDS = 10.0
+# What may load code, map memory or write files on this machine, and speech does not need.
+RESTRICTED = ("model-repository", "shared-memory", "logging", "trace")
+KEY_HEADER = "tritone-key"
 
 
 class ServerError(LauncherError):
@@ -164,6 +171,12 @@ def command_line(
     if settings.aliases:
         command.append(f"--model-repository={aliases}")
         command += [f"--load-model={alias}" for alias in settings.aliases]
+    command += [
+        f"--grpc-keepalive-time={round(1000 * KEEPALIVE_SECONDS)}",
+        f"--grpc-keepalive-timeout={round(1000 * KEEPALIVE_TIMEOUT_SECONDS)}",
+        "--grpc-keepalive-permit-without-calls=1",
+        "--grpc-http2-max-pings-without-data=0",  # a stopped client takes no data either
+    ]
     for service in ("grpc", "http", "metrics"):
         command.append(f"--{service}-port={getattr(settings, service + '_port')}")
         command.append(f"--{service}-address={settings.bind}")
@@ -174,6 +187,20 @@ def command_line(
         "debug": ["--log-verbose=1"],
     }[settings.log_level]
     return command
+
+
+def restrictions(key: str) -> list[str]:
+    """Options that open the administrative part of the API only to who knows the key."""
+    parts = ",".join(RESTRICTED)
+    return [
+        f"--grpc-restricted-protocol={parts}:{KEY_HEADER}={key}",
+        f"--http-restricted-api={parts}:{KEY_HEADER}={key}",
+    ]
+
+
+def key_metadata(key: str) -> tuple[tuple[str, str], ...]:
+    """gRPC metadata by which a caller shows that it knows the key."""
+    return ((f"triton-grpc-protocol-{KEY_HEADER}", key),)
 
 
 def resolve_device(device: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -43,6 +44,7 @@ from launcher.server import (
     find_installation,
     ledger_path,
     link_backends,
+    restrictions,
     write_alias,
 )
 from launcher.settings import Settings
@@ -71,6 +73,7 @@ class Supervisor:
         self._state = state
         self._log = logger
         self._identity = state.identity
+        self._key = secrets.token_hex(16)
         self._process: subprocess.Popen[str] | None = None
         self._stop = threading.Event()
         self._signals = 0
@@ -112,7 +115,7 @@ class Supervisor:
         started = time.monotonic()
         before = leftovers.scratch_directories()
         self._spawn()
-        with Server(self._settings.grpc_url) as server:
+        with Server(self._settings.grpc_url, self._key) as server:
             report = started + 10.0
             while not server.ready():
                 self._check_running()
@@ -147,6 +150,7 @@ class Supervisor:
             write_alias(self._settings, alias, aliases)
         command = command_line(self._settings, installation, self._identity, backends, aliases)
         self._log.debug("%s", " ".join(command))
+        command += restrictions(self._key)
         guard = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py")), str(os.getpid())]
         self._process = subprocess.Popen(
             [*guard, *command],
@@ -181,7 +185,7 @@ class Supervisor:
 
     def _watch(self) -> None:
         next_ping = next_word = 0.0
-        with Server(self._settings.grpc_url) as server:
+        with Server(self._settings.grpc_url, self._key) as server:
             next_word = time.monotonic() + self._settings.probe_seconds
             while not self._stop.wait(TICK_SECONDS):
                 self._reap()
@@ -325,7 +329,7 @@ class Supervisor:
         """Wait until no stream is open, at most the drain limit; a second signal cuts it short."""
         limit = self._settings.drain_seconds
         end = time.monotonic() + limit + 2.0  # the talker itself fails what is open at the limit
-        with Server(self._settings.grpc_url) as server:
+        with Server(self._settings.grpc_url, self._key) as server:
             try:
                 server.drain(limit, PING_TIMEOUT)
                 told = False
