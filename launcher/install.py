@@ -22,6 +22,7 @@ from typing import Any
 TORCH_VERSION = "2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch's own index of CPU builds
 SERVER_IMAGE_BINARY = Path("/opt/tritonserver/bin/tritonserver")
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 PIP_NEEDED = (22, 2)  # the first with --dry-run --report
 BEAT_SECONDS = 20.0
 
@@ -160,6 +161,10 @@ def install_torch(pip: Pip, choice: str) -> None:
     if choice in ("auto", "cpu"):
         step(f"[1/3] PyTorch {TORCH_VERSION}, CPU build (190 MB)")
         step(f"      from {install_cpu_torch(pip)}")
+        if choice == "auto" and NVIDIA_DRIVER.exists():
+            step(
+                "      there is an NVIDIA GPU: './tritone install --torch cuda' takes the CUDA build instead"
+            )
         return
     # '===' keeps pip from preferring a CPU build of the same version that lies in an index beside it.
     requirement = f"torch==={TORCH_VERSION}" if choice == "cuda" else choice
@@ -182,7 +187,8 @@ def install_project(pip: Pip, root: Path, extras: Sequence[str]) -> None:
 def check(root: Path) -> None:
     """Import what everything rests on. Raises InstallError with the traceback's last line."""
     step("[3/3] checking")
-    lines = "import torch, numpy, grpc, yaml, tritonclient.grpc, launcher.server as s; s.find_installation()"
+    lines = "import torch, numpy, grpc, yaml, tritonclient.grpc, launcher.server as s; "
+    lines += "s.check_libraries(s.find_installation())"
     done = subprocess.run(
         [sys.executable, "-c", lines],
         stdout=subprocess.PIPE,

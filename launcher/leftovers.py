@@ -100,7 +100,7 @@ def clean(identity: str) -> tuple[list[int], list[Path]]:
 
 
 def scratch_directories() -> set[Path]:
-    """Empty directories that Python backends make in /tmp at their start, and leave there when they are killed."""
+    """Empty directories that Python backends make in /tmp at their start and leave when they are killed."""
     return set(Path("/tmp").glob("python_env_*"))
 
 

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,9 @@ EXIT_TIMEOUT_SECONDS = 5  # the server's own patience, once the streams are drai
 IMAGE_BINARY = Path("/opt/tritonserver/bin/tritonserver")
 IMAGE_BACKENDS = Path("/opt/tritonserver/backends")
 SHARED_MEMORY = Path("/dev/shm")
+GPU_SIGNS = (Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))  # Linux; Windows' Linux subsystem
+# Debian packages of the system libraries that the wheel's binaries need.
+PACKAGES = {"libz.so.1": "zlib1g", "libstdc++.so.6": "libstdc++6", "libgcc_s.so.1": "libgcc-s1"}
 # A client process that is stopped, or a host that is gone, answers no HTTP/2 ping: its streams end after the
 # sum of both. A client that reads slowly answers pings and is not concerned.
 KEEPALIVE_SECONDS = 20.0
@@ -115,6 +119,35 @@ def find_libpython() -> Path:
         f"{name} is missing, into which the server loads Python. Install it: "
         f"'apt-get install libpython{version}' (Debian) or 'dnf install python{version}-libs' (Fedora, RHEL)."
     )
+
+
+def missing_libraries(installation: Installation) -> list[str]:
+    """System libraries that the server's binaries need and this machine does not have."""
+    libpython = [installation.libpython.parent] if installation.libpython is not None else []
+    search = os.pathsep.join(map(str, [*installation.libraries, *libpython]))
+    binaries = [installation.binary, installation.backends / "python" / "libtriton_python.so"]
+    if installation.stub is not None:
+        binaries.append(installation.stub)
+    listed = subprocess.run(
+        ["ldd", *map(str, binaries)],
+        env={**os.environ, "LD_LIBRARY_PATH": search},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    ).stdout
+    return sorted({line.split()[0] for line in listed.splitlines() if line.endswith("=> not found")})
+
+
+def check_libraries(installation: Installation) -> None:
+    """Raises ServerError naming the packages that hold the missing libraries."""
+    missing = missing_libraries(installation)
+    if missing:
+        packages = sorted({PACKAGES[name] for name in missing if name in PACKAGES})
+        hint = f" Install them: 'apt-get install {' '.join(packages)}' (Debian, Ubuntu)." if packages else ""
+        raise ServerError(
+            f"tritonserver needs system libraries that are missing: {', '.join(missing)}.{hint}"
+        )
 
 
 def link_backends(installation: Installation, directory: Path) -> tuple[Path, tuple[Path, ...]]:
@@ -211,7 +244,7 @@ def resolve_device(device: str) -> str:
         build = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         raise ServerError("PyTorch is not installed. Run './tritone install'.") from None
-    gpu = Path("/proc/driver/nvidia/version").exists() or Path("/dev/dxg").exists()
+    gpu = any(path.exists() for path in GPU_SIGNS)
     has_cuda = not build.endswith("+cpu")
     if device == "auto":
         return "cuda" if gpu and has_cuda else "cpu"
