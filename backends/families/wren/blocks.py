@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -12,8 +14,9 @@ from backends.families.wren.linear import steady_linear
 class ConvNeXtBlock(nn.Module):
     """Depthwise convolution, LayerNorm, two linear layers with GELU, scaled residual.
 
-    The parameters are those of `nn.Conv1d` (depthwise), `nn.LayerNorm` and `nn.Linear`; the convolution itself is
-    written as a sum of shifted products: far cheaper than `conv1d` for a few ticks, and the same for every batch size.
+    The parameters are those of `nn.Conv1d` (depthwise), `nn.LayerNorm` and `nn.Linear`; the convolution
+    itself is written as a sum of shifted products: far cheaper than `conv1d` for a few ticks, and the
+    same for every batch size.
     """
 
     def __init__(self, width: int, hidden: int, kernel: int) -> None:
@@ -26,15 +29,17 @@ class ConvNeXtBlock(nn.Module):
         self.scale = nn.Parameter(torch.full((width,), 0.3))
 
     def forward(self, x: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
-        """x [B, N, C]; padded [B, kernel - 1 + N, C]: x with what lies before (and after) it. Returns [B, N, C]."""
+        """x [B, N, C]; padded [B, kernel - 1 + N, C]: x with what lies before (and after) it. Returns
+        [B, N, C]."""
         weight = self.depthwise.weight[:, 0].t()  # [kernel, C]
         shifted = padded.unfold(1, x.shape[1], 1).transpose(2, 3)  # [B, kernel, N, C], a view
-        y = (shifted * weight[:, None]).sum(1) + self.depthwise.bias
+        y = (shifted * weight[:, None]).sum(1) + cast(torch.Tensor, self.depthwise.bias)
         y = F.gelu(steady_linear(self.norm(y), self.expand.weight, self.expand.bias))
         return torch.addcmul(x, self.scale, steady_linear(y, self.project.weight, self.project.bias))
 
     def causal(self, x: torch.Tensor, history: torch.Tensor | None = None) -> torch.Tensor:
-        """x [B, N, C] follows history [B, kernel - 1, C], which is replaced by the newest inputs in place.
+        """x [B, N, C] follows history [B, kernel - 1, C], which is replaced by the newest inputs in
+        place.
 
         Without a history x is a beginning: zeros lie before it.
         """

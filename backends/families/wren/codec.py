@@ -17,6 +17,7 @@ from backends.families.wren.geometry import (
     SAMPLES_PER_FRAME,
     SAMPLES_PER_TICK,
 )
+from backends.families.wren.linear import column_major
 from backends.families.wren.synthesis import TAIL_TICKS, SourceFilter, overlap_add
 
 # What a slot remembers in float32, in this order: a name and a shape.
@@ -33,12 +34,12 @@ HISTORY_SIZE = sum(math.prod(shape) for shape in HISTORY.values())
 class WrenCodec(Codec):
     """Stateful causal decoder: T frames in, T * 1280 samples out, whatever the cuts.
 
-    The audio of frame t spans samples 1280 t to 1280 (t + 1) of the output and is heard 10 ms late: windows are
-    centred on tick boundaries, so the first 160 samples are the onset of the first window and the last tick's
-    release is not played.
+    The audio of frame t spans samples 1280 t to 1280 (t + 1) of the output and is heard 10 ms late:
+    windows are centred on tick boundaries, so the first 160 samples are the onset of the first window
+    and the last tick's release is not played.
 
-    State: `history` float32 [slots + 1, HISTORY_SIZE], one row a slot so that a call gathers and scatters once;
-    `clock` int64 [slots + 1, 2], samples decoded and the pulse phase.
+    State: `history` float32 [slots + 1, HISTORY_SIZE], one row a slot so that a call gathers and
+    scatters once; `clock` int64 [slots + 1, 2], samples decoded and the pulse phase.
     """
 
     spec = FRAME_SPEC
@@ -48,6 +49,7 @@ class WrenCodec(Codec):
         """codebooks: float32 [CODEBOOKS, CODEBOOK_SIZE, LATENT_SIZE]."""
         self.device = device
         self.decoder = decoder.to(device).eval().requires_grad_(False)
+        column_major(self.decoder)
         self.synthesis = SourceFilter().to(device)
         self.codewords = codebooks.reshape(CODEBOOKS * CODEBOOK_SIZE, -1).to(device)
         self.codeword_offsets = torch.arange(CODEBOOKS, device=device) * CODEBOOK_SIZE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
@@ -65,11 +65,13 @@ class Decoder(nn.Module):
         batch, frames, _ = latents.shape
         x = steady_linear(latents, self.latent_in.weight, self.latent_in.bias)
         for index, block in enumerate(self.frame_blocks):
-            x = block.causal(x, None if frame_history is None else frame_history[:, index])
+            x = cast(ConvNeXtBlock, block).causal(
+                x, None if frame_history is None else frame_history[:, index]
+            )
         x = steady_linear(x, self.upsample.weight, self.upsample.bias)
         x = x.view(batch, frames * TICKS_PER_FRAME, TICK_WIDTH)
         for index, block in enumerate(self.tick_blocks):
-            x = block.causal(x, None if tick_history is None else tick_history[:, index])
+            x = cast(ConvNeXtBlock, block).causal(x, None if tick_history is None else tick_history[:, index])
         harmonic, noise, pitch, voiced = self.head(self.norm(x)).split([HARMONIC_BANDS, NOISE_BANDS, 1, 1], 2)
         return Voicing(
             harmonic_gain=harmonic * 2,

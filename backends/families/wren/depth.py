@@ -1,20 +1,22 @@
 """From a frame's hidden state to its eight codes, one codebook after the other.
 
-The network regresses the frame's latent. A codeword's logit is minus its squared distance to what is left of that
-latent after the codewords chosen so far, plus a correction by a small network; so logits are useful from the
-first hundred training steps on.
+The network regresses the frame's latent. A codeword's logit is minus its squared distance to what is
+left of that latent after the codewords chosen so far, plus a correction by a small network; so logits
+are useful from the first hundred training steps on.
 """
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from backends.families.wren.drawing import CodeDraw
 from backends.families.wren.geometry import CODEBOOK_SIZE, CODEBOOKS, LATENT_SIZE
-from backends.families.wren.linear import steady_linear
+from backends.families.wren.linear import transposed
 from backends.families.wren.step_input import BACKBONE_WIDTH
-from backends.sampler import Sampler
 
 DEPTH_WIDTH = 224
 
@@ -41,6 +43,7 @@ class Depth(nn.Module):
         self,
         index: int,
         hidden: torch.Tensor,
+        *,
         latent: torch.Tensor,
         partial: torch.Tensor,
         codewords: torch.Tensor,
@@ -48,8 +51,8 @@ class Depth(nn.Module):
     ) -> torch.Tensor:
         """Logits [..., CODEBOOK_SIZE] of codebook `index`.
 
-        hidden: [..., BACKBONE_WIDTH]. latent: the regressed one, partial: sum of the codewords chosen so far, both
-        [..., LATENT_SIZE]. codewords: [CODEBOOK_SIZE, LATENT_SIZE] of this codebook.
+        hidden: [..., BACKBONE_WIDTH]. latent: the regressed one, partial: sum of the codewords chosen
+        so far, both [..., LATENT_SIZE]. codewords: [CODEBOOK_SIZE, LATENT_SIZE] of this codebook.
         """
         rest = latent - partial
         scale = self.distance_scale(latent_scale)[index]
@@ -58,8 +61,13 @@ class Depth(nn.Module):
         return distance + self.logits[index](F.gelu(self.hidden[index](features)))
 
 
+def _linears(layers: nn.ModuleList) -> list[nn.Linear]:
+    return [cast(nn.Linear, layer) for layer in layers]
+
+
 class SteppingDepth:
-    """Draws all codes of a frame, with what does not depend on the codes chosen so far computed at once."""
+    """Draws all codes of a frame, with what does not depend on the codes chosen so far computed at
+    once."""
 
     def __init__(self, depth: Depth, codewords: torch.Tensor, latent_scale: float) -> None:
         """codewords: [CODEBOOKS, CODEBOOK_SIZE, LATENT_SIZE]."""
@@ -68,39 +76,38 @@ class SteppingDepth:
         self.codewords = codewords
         scale = depth.distance_scale(latent_scale)
         common, rests, logits, biases = [], [], [], []
+        hidden_layers, logit_layers = _linears(depth.hidden), _linears(depth.logits)
         for index in range(CODEBOOKS):
-            of_hidden, of_partial, of_rest = depth.hidden[index].weight.split(
+            of_hidden, of_partial, of_rest = hidden_layers[index].weight.split(
                 [BACKBONE_WIDTH, LATENT_SIZE, LATENT_SIZE], 1
             )
             # partial = latent - rest, so the layer is a function of hidden and latent, and of rest.
             common.append(torch.cat([of_hidden, of_partial / latent_scale], 1))
             rests.append(((of_rest - of_partial) / latent_scale).t().contiguous())
-            logits.append(torch.cat([depth.logits[index].weight, 2 * scale[index] * codewords[index]], 1))
-            biases.append(depth.logits[index].bias - scale[index] * codewords[index].pow(2).sum(-1))
-        self.common_weight = torch.cat(common)
-        self.common_bias = torch.cat([layer.bias for layer in depth.hidden])
+            to_logits = torch.cat([logit_layers[index].weight, 2 * scale[index] * codewords[index]], 1)
+            logits.append(transposed(to_logits))
+            biases.append(logit_layers[index].bias - scale[index] * codewords[index].pow(2).sum(-1))
+        self.common_weight = transposed(torch.cat(common))
+        self.common_bias = torch.cat([layer.bias for layer in hidden_layers])
         self.rest_weights = rests
         self.logit_weights = logits
         self.logit_biases = biases
 
-    def draw(
-        self, hidden: torch.Tensor, sampler: Sampler, uniform: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def draw(self, hidden: torch.Tensor, draw: CodeDraw) -> tuple[torch.Tensor, torch.Tensor]:
         """Codes int64 [B, CODEBOOKS] and the sum of their codewords [B, LATENT_SIZE].
 
-        hidden: [B, BACKBONE_WIDTH], at least MINIMUM_ROWS rows. uniform: float32 [B, CODEBOOKS] in (0, 1).
+        hidden: [B, BACKBONE_WIDTH], at least MINIMUM_ROWS rows.
         """
         latent = self.regression(hidden) * self.latent_scale
         common = F.linear(torch.cat([hidden, latent], 1), self.common_weight, self.common_bias)
-        partial = torch.zeros_like(latent)
+        rest = latent.clone()
         codes = []
         for index, base in enumerate(common.split(DEPTH_WIDTH, 1)):
-            rest = latent - partial
             features = F.gelu(torch.addmm(base, rest, self.rest_weights[index]))
             logits = F.linear(
                 torch.cat([features, rest], 1), self.logit_weights[index], self.logit_biases[index]
             )
-            code = sampler.draw(logits, uniform[:, index])
+            code = draw(index, logits)
             codes.append(code)
-            partial = partial + self.codewords[index].index_select(0, code)
-        return torch.stack(codes, 1), partial
+            rest.sub_(self.codewords[index].index_select(0, code))
+        return torch.stack(codes, 1), latent - rest

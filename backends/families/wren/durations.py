@@ -1,9 +1,9 @@
 """When phones end: from the alignment head's distribution to the phones of a frame's ticks.
 
-The head says, for the eight ticks of the next frame at once, at which of them a phone ends: one of 256 patterns, bit j for
-tick j. Taking the likeliest pattern makes speech far too slow, because "no end here" nearly always is likelier; so the
-median rule of survival analysis is used: multiply up the probability that the phone has not ended yet, tick by
-tick, and end it once that falls below one half.
+The head says, for the eight ticks of the next frame at once, at which of them a phone ends: one of 256
+patterns, bit j for tick j. Taking the likeliest pattern makes speech far too slow, because "no end
+here" nearly always is likelier; so the median rule of survival analysis is used: multiply up the
+probability that the phone has not ended yet, tick by tick, and end it once that falls below one half.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ PATTERNS = 1 << TICKS_PER_FRAME
 class Pointers(NamedTuple):
     """Where each row stands after a frame.
 
-    ticks: int64 [B, TICKS_PER_FRAME + 1], index of the phone that sounds in each tick and of the one after the frame.
-    elapsed: int64, same shape, ticks that it has sounded before, at most MAX_ELAPSED. survival: float32 [B].
+    ticks: int64 [B, TICKS_PER_FRAME + 1], index of the phone that sounds in each tick and of the one
+    after the frame. elapsed: int64, same shape, ticks that it has sounded before, at most MAX_ELAPSED.
+    survival: float32 [B].
     """
 
     ticks: torch.Tensor
@@ -41,6 +42,7 @@ class MedianDurations:
     def advance(
         self,
         patterns: torch.Tensor,
+        *,
         survival: torch.Tensor,
         speed: torch.Tensor,
         pointer: torch.Tensor,
@@ -49,9 +51,10 @@ class MedianDurations:
     ) -> Pointers:
         """Move on by one frame.
 
-        patterns: probabilities float32 [B, PATTERNS], at least MINIMUM_ROWS rows. survival: float32 [B] of the
-        phone that sounds. speed: float32 [B], exponent of the survival: above 1 phones end sooner. pointer, elapsed:
-        int64 [B] before the frame. phones: int64 [B], length of the text; beyond it nothing ends.
+        patterns: probabilities float32 [B, PATTERNS], at least MINIMUM_ROWS rows. survival: float32 [B]
+        of the phone that sounds. speed: float32 [B], exponent of the survival: above 1 phones end
+        sooner. pointer, elapsed: int64 [B] before the frame. phones: int64 [B], length of the text;
+        beyond it nothing ends.
         """
         without, both = (patterns @ self.sums).chunk(2, 1)
         kept = (without / (both + 1e-9)) ** speed[:, None]
@@ -76,8 +79,8 @@ class MedianDurations:
 def _prefix_sums() -> torch.Tensor:
     """float32 [PATTERNS, 2 * (PATTERNS - 1)], which sums the patterns' probabilities by how they begin.
 
-    Column (2^j - 1) + p: patterns whose first j bits are p and whose bit j is 0. PATTERNS - 1 columns on: those with
-    either bit j.
+    Column (2^j - 1) + p: patterns whose first j bits are p and whose bit j is 0. PATTERNS - 1 columns
+    on: those with either bit j.
     """
     patterns = torch.arange(PATTERNS)
     without, both = [], []
@@ -90,10 +93,11 @@ def _prefix_sums() -> torch.Tensor:
 
 
 def _walks() -> torch.Tensor:
-    """int64 [(TICKS_PER_FRAME + 1) * PATTERNS, 2, TICKS_PER_FRAME + 1]: what a pattern does if so many phones are left.
+    """int64 [(TICKS_PER_FRAME + 1) * PATTERNS, 2, TICKS_PER_FRAME + 1]: what a pattern does if so many
+    phones are left.
 
-    Row left * PATTERNS + pattern holds, before each tick and after the last, the phones ended so far, and the ticks
-    since the last end, -1 if there was none.
+    Row left * PATTERNS + pattern holds, before each tick and after the last, the phones ended so far,
+    and the ticks since the last end, -1 if there was none.
     """
     walks = []
     for left in range(TICKS_PER_FRAME + 1):

@@ -1,8 +1,9 @@
 """The decoder's sound source: a band-limited pulse train at the pitch, and noise.
 
-The pulse train is the closed form of a sum of equal cosines (Dirichlet kernel), so it has no harmonics above
-`HARMONICS_LIMIT`. Its phase is kept as an integer in units of 2^-48 cycles: integer sums are associative, so the phase is
-the same to the bit however a stream is cut into calls, and never loses precision in a long one.
+The pulse train is the closed form of a sum of equal cosines (Dirichlet kernel), so it has no harmonics
+above `HARMONICS_LIMIT`. Its phase is kept as an integer in units of 2^-48 cycles: integer sums are
+associative, so the phase is the same to the bit however a stream is cut into calls, and never loses
+precision in a long one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ LOG_F0_RANGE = (math.log(50.0), math.log(500.0))
 
 
 def noise_table() -> torch.Tensor:
-    """float32 [NOISE_LENGTH] of standard normal values; part of the codec's definition, so its seed is fixed."""
+    """float32 [NOISE_LENGTH] of standard normal values; part of the codec's definition, so its seed is
+    fixed."""
     return torch.randn(NOISE_LENGTH, generator=torch.Generator().manual_seed(7))
 
 
@@ -32,7 +34,8 @@ def noise_at(table: torch.Tensor, position: torch.Tensor, samples: int) -> torch
 
 
 def quantise_log_f0(log_f0: torch.Tensor) -> torch.Tensor:
-    """Round to 1/1024 within 50 to 500 Hz, so that rounding errors of the network do not drift the phase."""
+    """Round to 1/1024 within 50 to 500 Hz, so that rounding errors of the network do not drift the
+    phase."""
     return (torch.round(log_f0 * 1024) / 1024).clamp(*LOG_F0_RANGE)
 
 
@@ -41,8 +44,9 @@ def pulse_train(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pulses whose pitch glides from tick to tick.
 
-    log_f0: float32 [B, N], natural log of Hz at the end of each tick. previous: float32 [B], that of the tick before, 0
-    if there was none. phase: int64 [B]. Returns the pulses, float32 [B, N * SAMPLES_PER_TICK], and the new phase.
+    log_f0: float32 [B, N], natural log of Hz at the end of each tick. previous: float32 [B], that of
+    the tick before, 0 if there was none. phase: int64 [B]. Returns the pulses, float32 [B, N *
+    SAMPLES_PER_TICK], and the new phase.
     """
     batch, ticks = log_f0.shape
     start = torch.where(previous > 0, previous, log_f0[:, 0])

@@ -1,4 +1,5 @@
-"""Letter-to-sound rules: one decision tree a letter, as flite's cmulex has them (CART, Black, Lenzo and Pagel 1998)."""
+"""Letter-to-sound rules: one decision tree a letter, as flite's cmulex has them (CART, Black, Lenzo and
+Pagel 1998)."""
 
 from __future__ import annotations
 
@@ -14,14 +15,16 @@ _SILENT = "epsilon"
 class LetterToSound:
     """Guesses the phones of words that no lexicon knows. Time grows linearly with the word.
 
-    Each letter is judged by the letters around it, `context` to either side; the word stands between `#`, beyond
-    which there are `0`. A node asks whether the letter at a place is a given one; a leaf names no, one or two phones.
+    Each letter is judged by the letters around it, `context` to either side; the word stands between
+    `#`, beyond which there are `0`. A node asks whether the letter at a place is a given one; a leaf
+    names no, one or two phones.
     """
 
     def __init__(
         self, context: int, phones: list[str], roots: list[int], nodes: list[tuple[int, int, int, int]]
     ) -> None:
-        """nodes: (place, letter code, next if equal, next if not), or (255, index into phones, -, -) for a leaf."""
+        """nodes: (place, letter code, next if equal, next if not), or (255, index into phones, -, -)
+        for a leaf."""
         self._context = context
         self._leaves = [() if phone == _SILENT else tuple(phone.split("-")) for phone in phones]
         self._roots = roots
@@ -29,7 +32,8 @@ class LetterToSound:
 
     @classmethod
     def load(cls, path: Path) -> LetterToSound:
-        """Read lts.txt.gz, as `training/lexicon.c` writes it. Raises VoiceError if it is missing or damaged."""
+        """Read lts.txt.gz, as `training/lexicon.c` writes it. Raises VoiceError if it is missing or
+        damaged."""
         try:
             lines = gzip.decompress(path.read_bytes()).decode("ascii").splitlines()
             context, _ = map(int, lines[0].split())
@@ -43,7 +47,8 @@ class LetterToSound:
             ) from error
 
     def __call__(self, word: str) -> list[str]:
-        """Phones with stress digits on vowels. word: lower case; characters outside a-z are silent context."""
+        """Phones with stress digits on vowels. word: lower case; characters outside a-z are silent
+        context."""
         edge = "0" * (self._context - 1)
         padded = f"{edge}#{word}#{edge}"
         phones: list[str] = []

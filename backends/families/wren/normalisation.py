@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-_ONES = (
+_UNDER_TWENTY = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen"
-).split()
-_TENS = ["", "", *"twenty thirty forty fifty sixty seventy eighty ninety".split()]
+)
+_ONES = _UNDER_TWENTY.split()
+_TENS = ["", "", *["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]]
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
 _ORDINALS = {
     "one": "first",

@@ -1,6 +1,9 @@
-"""The talker's text encoder: phones see three neighbours' worth of context on either side, layer by layer."""
+"""The talker's text encoder: phones see three neighbours' worth of context on either side, layer by
+layer."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 from torch import nn
@@ -28,17 +31,17 @@ class PhoneEncoder(nn.Module):
     def forward(self, features: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
         """Phone vectors [B, P, PHONE_WIDTH].
 
-        features: int64 [B, P, 6]. lengths: int64 [B]; vectors beyond them are zero and change nothing before them,
-        as if the row had been encoded alone. None: all P count.
+        features: int64 [B, P, 6]. lengths: int64 [B]; vectors beyond them are zero and change nothing
+        before them, as if the row had been encoded alone. None: all P count.
         """
         x = torch.stack([e(features[..., i]) for i, e in enumerate(self.embeddings.values())]).sum(0)
         if lengths is None:
             for block in self.blocks:
-                x = block.centred(x)
+                x = cast(ConvNeXtBlock, block).centred(x)
             return x
         places = torch.arange(features.shape[1], device=features.device)
         inside = (places < lengths[:, None])[..., None].to(x.dtype)
         x = x * inside
         for block in self.blocks:
-            x = block.centred(x) * inside
+            x = cast(ConvNeXtBlock, block).centred(x) * inside
         return x

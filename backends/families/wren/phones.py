@@ -1,4 +1,5 @@
-"""The phone set (CMU US English, as flite uses it) and the six features of a phone that the talker reads."""
+"""The phone set (CMU US English, as flite uses it) and the six features of a phone that the talker
+reads."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-PHONES = (
-    "pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh"
-).split()
+_NAMES = (
+    "pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s "
+    "sh t th uh uw v w y z zh"
+)
+PHONES = _NAMES.split()
 PHONE_ID = {phone: index for index, phone in enumerate(PHONES)}
 PAUSE = "pau"
 # How a phrase ends, from the punctuation at its closing pause.
@@ -28,7 +31,8 @@ FEATURE_SIZES = {
 
 @dataclass(frozen=True)
 class Phone:
-    """name: one of PHONES. stressed: primary stress. phrase_end: for a pause, the punctuation it stands for."""
+    """name: one of PHONES. stressed: primary stress. phrase_end: for a pause, the punctuation it stands
+    for."""
 
     name: str
     stressed: bool = False
@@ -39,8 +43,8 @@ class Phone:
 def phone_features(phones: Sequence[Phone]) -> torch.Tensor:
     """Feature rows int64 [len(phones), 6], columns as in FEATURE_SIZES.
 
-    The kind of end of a phrase is told to its last MAX_PAUSE_DISTANCE phones; distances are in phones from and to
-    the nearest pause, clipped.
+    The kind of end of a phrase is told to its last MAX_PAUSE_DISTANCE phones; distances are in phones
+    from and to the nearest pause, clipped.
     """
     pauses = [phone.name == PAUSE for phone in phones]
     from_pause = _distances(pauses)

@@ -9,7 +9,8 @@ from backends.families.wren.geometry import CODEBOOK_SIZE, CODEBOOKS, LATENT_SIZ
 
 
 class Codebooks(nn.Module):
-    """codewords: float32 [CODEBOOKS, CODEBOOK_SIZE, LATENT_SIZE]; a frame's latent is the sum of its codewords."""
+    """codewords: float32 [CODEBOOKS, CODEBOOK_SIZE, LATENT_SIZE]; a frame's latent is the sum of its
+    codewords."""
 
     codewords: torch.Tensor
 

@@ -1,4 +1,5 @@
-"""What the backbone is told about a frame: which phones sound in it, for how long already, what comes next."""
+"""What the backbone is told about a frame: which phones sound in it, for how long already, what comes
+next."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from backends.families.wren.geometry import LATENT_SIZE, TICKS_PER_FRAME
-from backends.families.wren.linear import steady_linear
+from backends.families.wren.linear import steady_linear, transposed
 from backends.families.wren.phone_encoder import PHONE_WIDTH
 
 BACKBONE_WIDTH = 256
@@ -18,9 +19,9 @@ LOOK_AHEAD = 3  # phones from the pointer on
 class StepInput(nn.Module):
     """Input vector of a frame.
 
-    The sum of: the phones of its ticks and how long each has sounded; the next phones at the pointer (the phone that
-    will sound after the frame) and how long the first has sounded; the previous frame's latent. In the first
-    step, which makes no frame, a learnt vector stands for the ticks.
+    The sum of: the phones of its ticks and how long each has sounded; the next phones at the pointer
+    (the phone that will sound after the frame) and how long the first has sounded; the previous frame's
+    latent. In the first step, which makes no frame, a learnt vector stands for the ticks.
     """
 
     def __init__(self) -> None:
@@ -35,13 +36,15 @@ class StepInput(nn.Module):
     def forward(
         self,
         phones: torch.Tensor,
+        *,
         ticks: torch.Tensor,
         elapsed: torch.Tensor,
         pointer: torch.Tensor,
         pointer_elapsed: torch.Tensor,
         latents: torch.Tensor,
     ) -> torch.Tensor:
-        """Inputs of a whole utterance (training): [B, T, BACKBONE_WIDTH], the first of them the begin step.
+        """Inputs of a whole utterance (training): [B, T, BACKBONE_WIDTH], the first of them the begin
+        step.
 
         phones: [B, P + LOOK_AHEAD, PHONE_WIDTH], zeros after the last phone. ticks, elapsed: int64
         [B, T, TICKS_PER_FRAME]. pointer, pointer_elapsed: int64 [B, T], after the frame. latents:
@@ -65,7 +68,8 @@ class FusedStepInput:
     def __init__(self, parts: StepInput, latent_scale: float) -> None:
         """latent_scale: unit of `StepInput.forward`'s latents; here they come unscaled."""
         latent = parts.latent.weight / latent_scale
-        self.weight = torch.cat([parts.tick_phones.weight, parts.pointer_phones.weight, latent], 1)
+        weights = [parts.tick_phones.weight, parts.pointer_phones.weight, latent]
+        self.weight = transposed(torch.cat(weights, 1))
         self.bias = parts.tick_phones.bias + parts.pointer_phones.bias + parts.latent.bias
         self.elapsed = torch.cat([parts.tick_elapsed.weight, parts.pointer_elapsed.weight])
         self.begin_weight = parts.pointer_phones.weight
@@ -83,7 +87,8 @@ class FusedStepInput:
         """Input of a frame.
 
         phones: [B, (TICKS_PER_FRAME + LOOK_AHEAD) * PHONE_WIDTH], of the ticks and from the pointer on.
-        elapsed: int64 [B, TICKS_PER_FRAME + 1], of the ticks and at the pointer. latent: [B, LATENT_SIZE].
+        elapsed: int64 [B, TICKS_PER_FRAME + 1], of the ticks and at the pointer. latent: [B,
+        LATENT_SIZE].
         """
         timing = F.embedding_bag(elapsed + self.elapsed_offsets, self.elapsed, mode="sum")
         return timing.add_(steady_linear(torch.cat([phones, latent], 1), self.weight, self.bias))

@@ -1,7 +1,8 @@
 """Source-filter synthesis: the excitation, window by window, through spectral envelopes, overlap-added.
 
-Every tick filters 320 samples of excitation (Hann window, hop 160) with an FFT of 1024: pulses through a minimum-phase
-filter made from 64 log gains (folded cepstrum), noise through a zero-phase filter made from 32.
+Every tick filters 320 samples of excitation (Hann window, hop 160) with an FFT of 1024: pulses through
+a minimum-phase filter made from 64 log gains (folded cepstrum), noise through a zero-phase filter made
+from 32.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def band_interpolation(bands: int) -> torch.Tensor:
 
 
 class SourceFilter(nn.Module):
-    """Windows of excitation and band gains in, audio out. Holds constants only; differentiable in the gains."""
+    """Windows of excitation and band gains in, audio out. Holds constants only; differentiable in the
+    gains."""
 
     harmonic_bands: torch.Tensor
     noise_bands: torch.Tensor
@@ -76,8 +78,9 @@ class SourceFilter(nn.Module):
     ) -> torch.Tensor:
         """Filter each tick's window.
 
-        excitation: float32 [2, B, (N + 1) * SAMPLES_PER_TICK], pulses and noise, starting one tick early.
-        harmonic_gain: [B, N, HARMONIC_BANDS], noise_gain: [B, N, NOISE_BANDS], natural log. Returns [B, N, FFT_SIZE].
+        excitation: float32 [2, B, (N + 1) * SAMPLES_PER_TICK], pulses and noise, starting one tick
+        early. harmonic_gain: [B, N, HARMONIC_BANDS], noise_gain: [B, N, NOISE_BANDS], natural log.
+        Returns [B, N, FFT_SIZE].
         """
         windows = excitation.unfold(2, 2 * SAMPLES_PER_TICK, SAMPLES_PER_TICK) * self.window
         pulses, noise = torch.fft.rfft(windows, n=FFT_SIZE).unbind(0)
@@ -90,9 +93,9 @@ class SourceFilter(nn.Module):
 def overlap_add(filtered: torch.Tensor, tail: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Add up the windows of N ticks.
 
-    filtered: [B, N, FFT_SIZE]. tail: [B, TAIL_TICKS, SAMPLES_PER_TICK], what earlier ticks left for these and later
-    ones. Returns audio [B, N * SAMPLES_PER_TICK] and the new tail. A sample's parts are added oldest first, in one call or
-    in many, so the result is the same to the bit.
+    filtered: [B, N, FFT_SIZE]. tail: [B, TAIL_TICKS, SAMPLES_PER_TICK], what earlier ticks left for
+    these and later ones. Returns audio [B, N * SAMPLES_PER_TICK] and the new tail. A sample's parts are
+    added oldest first, in one call or in many, so the result is the same to the bit.
     """
     batch, ticks, _ = filtered.shape
     total = torch.cat([tail, tail.new_zeros(batch, ticks, SAMPLES_PER_TICK)], 1)

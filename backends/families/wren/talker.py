@@ -7,14 +7,14 @@ import torch.nn.functional as F
 
 from backends.families.wren.backbone import SteppingBackbone
 from backends.families.wren.depth import SteppingDepth
+from backends.families.wren.drawing import CodeDraw
 from backends.families.wren.durations import MedianDurations
 from backends.families.wren.frontend import Frontend
 from backends.families.wren.geometry import CODEBOOKS, FRAME_SPEC, LATENT_SIZE, TICKS_PER_FRAME
-from backends.families.wren.linear import MINIMUM_ROWS
+from backends.families.wren.linear import MINIMUM_ROWS, column_major
 from backends.families.wren.network import TalkerNetwork
 from backends.families.wren.phone_encoder import PHONE_WIDTH
 from backends.families.wren.step_input import BACKBONE_WIDTH, LOOK_AHEAD, FusedStepInput
-from backends.sampler import Sampler, healthy
 from backends.talker import (
     NoiseSpec,
     ParameterSpec,
@@ -27,21 +27,25 @@ from backends.talker import (
     Talker,
 )
 
+SPEED = ParameterSpec(
+    default=1.0,
+    minimum=0.5,
+    maximum=2.0,
+    meaning="rate of speech; 1 is the voice's own, 2 about twice as fast",
+)
+
 
 class WrenTalker(Talker):
     """A step decides which phones sound in the next frame, runs the backbone and draws the frame's codes.
 
-    State a slot: `phones` [max_length + LOOK_AHEAD, PHONE_WIDTH], the encoded text; the backbone's rings; `floats`: hidden
-    state, last latent, survival of the phone that sounds; `integers`: position in frames, pointer into the phones, ticks
-    since that phone began, length of the text.
+    State a slot: `phones` [max_length + LOOK_AHEAD, PHONE_WIDTH], the encoded text; the backbone's
+    rings; `floats`: hidden state, last latent, survival of the phone that sounds; `integers`: position
+    in frames, pointer into the phones, ticks since that phone began, length of the text.
     """
 
     spec = FRAME_SPEC
     noise = NoiseSpec(CODEBOOKS)
     defaults = SamplingParameters(temperature=0.7, top_k=20)
-    parameters = {
-        "speed": ParameterSpec(1.0, 0.5, 2.0, "rate of speech; 1 is the voice's own, 2 about twice as fast")
-    }
 
     def __init__(
         self,
@@ -51,9 +55,11 @@ class WrenTalker(Talker):
         device: torch.device,
     ) -> None:
         """codewords: float32 [CODEBOOKS, CODEBOOK_SIZE, LATENT_SIZE]."""
+        self.parameters = {"speed": SPEED}
         self.device = device
         self.frontend = frontend
         network = network.to(device).eval().requires_grad_(False)
+        column_major(network)
         codewords = codewords.to(device)
         latent_scale = float(codewords[0].std())
         self.phone_encoder = network.phone_encoder
@@ -62,7 +68,8 @@ class WrenTalker(Talker):
         self.alignment = network.alignment
         self.depth = SteppingDepth(network.depth, codewords, latent_scale)
         self.durations = MedianDurations(device)
-        # Of the columns of `Pointers.ticks`, those whose phones a step reads: the ticks, then the pointer.
+        # Of the columns of `Pointers.ticks`, those whose phones a step reads: the ticks, then the
+        # pointer.
         self.read_columns = torch.arange(TICKS_PER_FRAME + LOOK_AHEAD, device=device).clamp(
             max=TICKS_PER_FRAME
         )
@@ -103,6 +110,7 @@ class WrenTalker(Talker):
 
         rows = slots.shape[0]
         slots = self._filled_up(slots)
+        self.backbone.clear(slots)
         x = self.step_input.begin(self.phones[:, :LOOK_AHEAD].index_select(0, slots))
         position = torch.zeros_like(slots)
         hidden = self.backbone(slots, x, position)
@@ -132,7 +140,12 @@ class WrenTalker(Talker):
         position, pointer, elapsed, phones = self.integers.index_select(0, slots).unbind(1)
         speed = sampling.extra["speed"].index_select(0, slots)
         after = self.durations.advance(
-            self.alignment(hidden).softmax(1), survival[:, 0], speed, pointer, elapsed, phones
+            self.alignment(hidden).softmax(1),
+            survival=survival[:, 0],
+            speed=speed,
+            pointer=pointer,
+            elapsed=elapsed,
+            phones=phones,
         )
         read = after.ticks.index_select(1, self.read_columns) + self.read_offsets
         vectors = self.phones.view(-1, PHONE_WIDTH).index_select(
@@ -140,18 +153,20 @@ class WrenTalker(Talker):
         )
         x = self.step_input(vectors.view(slots.shape[0], -1), after.elapsed, latent)
         hidden = self.backbone(slots, x, position)
-        codes, latent = self.depth.draw(hidden, Sampler.of(sampling, slots), noise)
+        codes, latent = self.depth.draw(hidden, CodeDraw.of(sampling, slots, noise))
 
         pointer = after.ticks[:, -1]
         self.floats.index_copy_(0, slots, torch.cat([hidden, latent, after.survival[:, None]], 1))
         self.integers.index_copy_(
             0, slots, torch.stack([position + 1, pointer, after.elapsed[:, -1], phones], 1)
         )
-        flags = torch.where(pointer >= phones, StepFlag.VALID | StepFlag.ENDED, StepFlag.VALID)
-        flags = torch.where(healthy(hidden), flags, StepFlag.FAILED)
+        ended = pointer >= phones
+        flags = torch.where(ended, int(StepFlag.VALID | StepFlag.ENDED), int(StepFlag.VALID))
+        flags = flags.masked_fill_(~torch.isfinite(hidden.sum(1)), int(StepFlag.FAILED))
         return StepOutput(raw=codes[:rows], flags=flags[:rows].int())
 
     def _filled_up(self, slots: torch.Tensor) -> torch.Tensor:
-        """Slots with null slots appended up to MINIMUM_ROWS, for products that do not depend on the batch."""
+        """Slots with null slots appended up to MINIMUM_ROWS, for products that do not depend on the
+        batch."""
         missing = MINIMUM_ROWS - slots.shape[0]
         return slots if missing <= 0 else torch.cat([slots, self.null_slot.expand(missing)])

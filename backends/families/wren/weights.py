@@ -34,7 +34,8 @@ def under(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.T
 def fill(module: nn.Module, tensors: Mapping[str, torch.Tensor], where: str) -> None:
     """Copy tensors into the module's parameters and buffers.
 
-    where: file and prefix, for the message. Raises VoiceError that names every missing, unknown and misshapen tensor.
+    where: file and prefix, for the message. Raises VoiceError that names every missing, unknown and
+    misshapen tensor.
     """
     wanted = module.state_dict()
     problems = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]

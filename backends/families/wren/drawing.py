@@ -1,0 +1,58 @@
+"""Draws codes from logits, with as few operations as it takes.
+
+The same filters as `backends.sampler.Sampler`, in half the operations: a step makes eight draws one
+after the other, and on a CPU the cost of a draw over 512 codes is the number of operations, not their
+size.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from backends.talker import SamplingTable
+
+MAX_TOP_K = 64
+# Sums of probabilities reach 1 only up to rounding errors; this keeps draws and nuclei on the safe side
+# of it.
+_BELOW_ONE = 1 - 1e-6
+
+
+class CodeDraw:
+    """The parameters of a step's rows, prepared once for all of its draws.
+
+    temperature: float32 [B], 0 is greedy. top_k: int64 [B], 0 is off; values above MAX_TOP_K count as
+    MAX_TOP_K. top_p: float32 [B], 1 is off; a nucleus of more than MAX_TOP_K codes is cut there.
+    uniform: float32 [B, draws] in (0, 1). Greedy, filtered and unfiltered rows may be mixed.
+    """
+
+    def __init__(
+        self, temperature: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, uniform: torch.Tensor
+    ) -> None:
+        greedy = temperature <= 0
+        kept = torch.where(greedy, 1, torch.where(top_k > 0, top_k, MAX_TOP_K))
+        ranks = torch.arange(MAX_TOP_K, device=top_k.device)
+        self._scale = torch.where(greedy, 1.0, temperature).reciprocal()[:, None]
+        self._ranks = torch.where(ranks < kept[:, None], 0.0, -torch.inf)
+        self._top_p = top_p.clamp(max=_BELOW_ONE)[:, None]
+        unfiltered = (top_k <= 0) & (top_p >= 1) & ~greedy
+        self._threshold_shift = torch.where(unfiltered, -torch.inf, 0.0)[:, None]
+        self._uniform = (uniform * _BELOW_ONE).split(1, 1)
+
+    @classmethod
+    def of(cls, table: SamplingTable, slots: torch.Tensor, uniform: torch.Tensor) -> CodeDraw:
+        """For rows on `slots` [B]."""
+        return cls(
+            table.temperature.index_select(0, slots),
+            table.top_k.index_select(0, slots),
+            table.top_p.index_select(0, slots),
+            uniform,
+        )
+
+    def __call__(self, index: int, logits: torch.Tensor) -> torch.Tensor:
+        """Draw number `index`: ids int64 [B] from logits float32 [B, V], V at least MAX_TOP_K."""
+        best = logits.topk(MAX_TOP_K, 1).values
+        nucleus = torch.addcmul(self._ranks, best, self._scale).softmax(1).cumsum(1) < self._top_p
+        # The last code that is kept is the first at which the sum reaches top_p.
+        threshold = best.gather(1, nucleus.sum(1, keepdim=True)) + self._threshold_shift
+        kept = logits.mul(self._scale).masked_fill_(logits < threshold, -torch.inf)
+        return (kept.softmax(1).cumsum(1) <= self._uniform[index]).sum(1)
