@@ -18,7 +18,7 @@ import numpy as np
 
 from backends.codec_engine import CodecEngine, CodecJob, CodecResult
 from backends.frames import FrameSpec
-from backends.serving.errors import ErrorCode, ServingError
+from backends.serving.errors import ErrorCode, ServingError, invalid
 from backends.serving.ledger import Ledger, Outcome
 from backends.serving.ports import CodecResponder, Log, Metrics
 from backends.serving.window import Window
@@ -79,8 +79,16 @@ class CodecService:
         self._last_watch = self._last_publish = 0.0
 
     def arrive(self, frames: np.ndarray, meta: np.ndarray, responder: CodecResponder) -> None:
-        """Take one window as it came over the ensemble. From Triton's thread."""
-        window = Window.unpack(frames, meta)
+        """Take one window as it came over the ensemble. From Triton's thread.
+
+        A request that somebody sends to this model himself is refused: he knows no stream of the ledger.
+        """
+        try:
+            window = Window.unpack(frames, meta)
+        except ValueError as error:
+            return responder.error(str(invalid(f"{error}; ask for speech at model tts")))
+        if not self._ledger.knows(window.row, window.generation):
+            return responder.error(str(invalid("the talker has no such stream; ask for speech at model tts")))
         with self._wake:
             self._inbox.append((window, responder))
             self._wake.notify()
@@ -116,12 +124,12 @@ class CodecService:
     def _take(self, window: Window, responder: CodecResponder) -> None:
         key = (window.row, window.generation)
         stream = self._streams.get(key)
-        if window.opening:
+        if window.index != (stream.received - 1 if stream is not None else -1):
+            # The stream was ended here, as its talker seemed dead.
+            return responder.final()
+        if stream is None:
             self._streams[key] = _Stream(key, held=responder)
             self._ledger.set_decoded(window.row, window.generation, 1)
-            return
-        if stream is None:  # the stream was ended here, as its talker seemed dead
-            responder.final()
             return
         stream.received += 1
         if stream.error is not None or stream.cancelled:

@@ -22,6 +22,8 @@ import numpy as np
 Role = Literal["talker", "codec"]
 
 ROWS = 1024
+# Generations are drawn at random, so that nobody can guess one; shifted by the count they fit in 63 bits.
+GENERATION_BITS = 42
 MESSAGE_BYTES = 248
 _HEADER_WORDS = 32
 _ROW_WORDS = 6
@@ -128,6 +130,14 @@ class Ledger:
         self.outcome[row] = outcome
         self.generation[row] = -abs(int(self.generation[row]))
 
+    def retire_row(self, row: int) -> None:
+        """Forget a closed stream that the codec has not released, as it died or never heard of it."""
+        self.generation[row] = -int(self.released[row])
+
+    def seen(self, row: int, generation: int) -> bool:
+        """Whether the codec knows of the stream."""
+        return int(self.decoded[row]) >> _COUNT_BITS == generation
+
     def in_flight(self, row: int, generation: int) -> int:
         """Chunks of the stream that were sent and are not answered yet."""
         decoded = int(self.decoded[row])
@@ -138,6 +148,10 @@ class Ledger:
 
     def set_decoded(self, row: int, generation: int, chunks: int) -> None:
         self.decoded[row] = generation << _COUNT_BITS | chunks
+
+    def knows(self, row: int, generation: int) -> bool:
+        """Whether the talker has opened that stream, and perhaps closed it since."""
+        return 0 <= row < ROWS and generation > 0 and abs(int(self.generation[row])) == generation
 
     def is_open(self, row: int, generation: int) -> bool:
         return int(self.generation[row]) == generation

@@ -9,6 +9,7 @@ the server's Python backend under load.
 from __future__ import annotations
 
 import queue
+import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ import numpy as np
 from backends.serving.errors import ErrorCode, ServingError, invalid
 from backends.serving.flow import FlowWindow
 from backends.serving.frontend import Built, FrontEnd, StreamText
-from backends.serving.ledger import ROWS, Ledger, Outcome
+from backends.serving.ledger import GENERATION_BITS, ROWS, Ledger, Outcome
 from backends.serving.ports import Log, Metrics, TalkerResponder
 from backends.serving.requests import Control, Speech, read_control, read_speech
 from backends.serving.window import Window
@@ -39,8 +40,9 @@ ROW_LIMBO_SECONDS = 5.0
 class Session:
     """One open stream as the orchestrator sees it.
 
-    sent: chunks sent. delivered: frames sent as new. prefix: frames that prime the codec, until the first chunk is
-    sent. finish_reason: set once the talker made its last frame; the chunks may still be on the way out.
+    seen: whether the codec knows the stream. sent: chunks sent. delivered: frames sent as new. prefix: frames
+    that prime the codec, until the first chunk is sent. finish_reason: set once the talker made its last frame;
+    the chunks may still be on the way out.
     """
 
     speech: Speech
@@ -51,8 +53,10 @@ class Session:
     text: StreamText
     policy: ChunkPolicy
     buffer: StreamBuffer
+    opened: float
     last_text: float
     flow: FlowWindow | None = None
+    seen: bool = False
     sent: int = 0
     delivered: int = 0
     first_sent: float | None = None
@@ -96,7 +100,6 @@ class TalkerService:
         self._outgoing: dict[Session, None] = {}  # sessions that may have a chunk ready, in order
         self._free_rows = deque(range(ROWS))
         self._limbo: deque[tuple[float, int, int]] = deque()
-        self._generation = ledger.epoch("talker") << 24
         self._codec_epoch = 0
         self._codec_alive = True
         self._waits_for_credit = False
@@ -126,7 +129,9 @@ class TalkerService:
                 item = read_control(inputs, parameters, self._voice)
             else:
                 if direct:
-                    raise invalid("speech is asked of model tts; model talker takes only control requests (op)")
+                    raise invalid(
+                        "speech is asked of model tts; model talker takes only control requests (op)"
+                    )
                 item = read_speech(inputs, parameters, self._voice, self._talker)
         except ServingError as error:
             self._counts[f"errors_{error.code.value.lower()}_total"] += 1
@@ -205,7 +210,8 @@ class TalkerService:
             )
         if not self._codec_alive:
             return self._refuse(
-                responder, ServingError(ErrorCode.UNAVAILABLE, "the codec is not running; try again in seconds")
+                responder,
+                ServingError(ErrorCode.UNAVAILABLE, "the codec is not running; try again in seconds"),
             )
         if speech.stream_id and speech.stream_id in self._by_id:
             return self._refuse(responder, invalid(f"stream_id {speech.stream_id!r} is speaking already"))
@@ -224,7 +230,6 @@ class TalkerService:
             self._engine.admit(stream)
         except ServerFull as error:
             return self._refuse(responder, ServingError(ErrorCode.FULL, f"the server is full: {error}"))
-        self._generation += 1
         policy = speech.schedule.policy(
             clock=self._clock,
             frame_seconds=self._talker.spec.seconds,
@@ -235,11 +240,13 @@ class TalkerService:
             speech=speech,
             responder=responder,
             row=self._free_rows.popleft(),
-            generation=self._generation,
+            # Only who was given it can send the codec a window of this stream.
+            generation=secrets.randbits(GENERATION_BITS) + 1,
             stream=stream,
             text=text,
             policy=policy,
             buffer=StreamBuffer(policy),
+            opened=self._clock(),
             last_text=self._clock(),
             flow=FlowWindow(speech.flow_window_seconds) if speech.flow_window_seconds else None,
         )
@@ -477,11 +484,14 @@ class TalkerService:
         self._watch_codec()
         for session in list(self._sessions.values()):
             verdict = int(self._ledger.verdict[session.row])
+            session.seen = session.seen or self._ledger.seen(session.row, session.generation)
             if verdict == session.generation:
                 self._counts["disconnected_total"] += 1
                 self._cancel(session)
             elif verdict == -session.generation:
                 self._fail(session, ServingError(ErrorCode.INTERNAL, "the codec failed for this stream"))
+            elif not session.seen and now - session.opened > self._voice.limits.stuck_seconds:
+                self._disown(session)
             elif (
                 not session.text.ended
                 and session.stream.waiting_for_text
@@ -490,7 +500,9 @@ class TalkerService:
                 limit = self._voice.limits.idle_seconds
                 self._fail(
                     session,
-                    ServingError(ErrorCode.CANCELLED, f"no text came for {limit:g} s; use op=end to close the text"),
+                    ServingError(
+                        ErrorCode.CANCELLED, f"no text came for {limit:g} s; use op=end to close the text"
+                    ),
                 )
             elif session.flow is not None and session.flow.stalled(now) > self._voice.limits.stalled_seconds:
                 limit = self._voice.limits.stalled_seconds
@@ -506,13 +518,23 @@ class TalkerService:
         if self._drain_deadline is not None and now >= self._drain_deadline and self._sessions:
             self._fail_all(ServingError(ErrorCode.UNAVAILABLE, "the server is shutting down"))
         while self._limbo and self._row_is_free(now, *self._limbo[0]):
-            self._free_rows.append(self._limbo.popleft()[1])
+            row = self._limbo.popleft()[1]
+            self._ledger.retire_row(row)
+            self._free_rows.append(row)
         if now - self._last_publish >= PUBLISH_SECONDS:
             self._last_publish = now
             self._metrics.publish(self._values())
 
     def _row_is_free(self, now: float, closed: float, row: int, generation: int) -> bool:
         return int(self._ledger.released[row]) == generation or now - closed > ROW_LIMBO_SECONDS
+
+    def _disown(self, session: Session) -> None:
+        """The codec never saw the opening: somebody asked this model for the ensemble's outputs himself."""
+        error = invalid("the codec does not know this stream; ask for speech at model tts")
+        self._counts[f"errors_{error.code.value.lower()}_total"] += 1
+        self._engine.cancel(session.stream)
+        session.responder.error(str(error))
+        self._close(session, Outcome.CANCELLED)
 
     def _watch_codec(self) -> None:
         """Fail all streams when the codec's process is gone, stuck, or another one than before."""
@@ -526,7 +548,9 @@ class TalkerService:
         if self._codec_alive and (replaced or not alive):
             self._codec_alive = False
             self._log.error(f"the codec process is gone or stuck; failing {len(self._sessions)} streams")
-            self._fail_all(ServingError(ErrorCode.UNAVAILABLE, "the codec process died; try again in seconds"))
+            self._fail_all(
+                ServingError(ErrorCode.UNAVAILABLE, "the codec process died; try again in seconds")
+            )
         if alive and not self._codec_alive:
             self._log.info("the codec process is back")
         self._codec_alive = alive

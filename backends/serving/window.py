@@ -64,8 +64,15 @@ class Window:
 
     @classmethod
     def unpack(cls, frames: np.ndarray, meta: np.ndarray) -> Window:
-        """Inverse of `pack`; copies, since the tensors live in Triton's shared memory only for the call."""
+        """Inverse of `pack`; copies, since the tensors live in Triton's shared memory only for the call.
+
+        Raises ValueError for tensors that `pack` did not make: anybody may send a request to the model itself.
+        """
+        if meta.size != META_WORDS:
+            raise ValueError(f"meta has {meta.size} words; a window has {META_WORDS}")
         row, generation, index, count, width, latent, context, start, reason, _ = meta.reshape(-1).tolist()
+        if min(count, width) < 0 or count * width != frames.size or not 0 <= reason <= len(FINISH_REASONS):
+            raise ValueError(f"meta tells of {count} frames of {width}, frames has {frames.size} words")
         payload = frames.reshape(-1).copy()
         return cls(
             row=row,

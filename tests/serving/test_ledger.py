@@ -46,6 +46,28 @@ def test_a_closed_row_says_why(path, text, read):
     assert codec.message(ROWS - 1) == read
 
 
+def test_only_streams_of_the_talker_are_known(path):
+    talker, codec = Ledger(path, "talker"), Ledger(path, "codec")
+    assert not codec.knows(0, 0) and not codec.knows(ROWS, 5) and not codec.knows(-1, 5)
+    talker.open_row(0, generation=5)
+    assert codec.knows(0, 5) and not codec.knows(0, 6) and not codec.knows(0, -5)
+    talker.close_row(0, Outcome.COMPLETE)
+    assert codec.knows(0, 5)
+
+
+def test_a_retired_row_is_not_in_use(path):
+    talker, codec = Ledger(path, "talker"), Ledger(path, "codec")
+    talker.open_row(0, generation=5)
+    assert not talker.seen(0, 5)
+    codec.set_decoded(0, 5, 1)
+    assert talker.seen(0, 5)
+    codec.released[0] = 3
+    talker.close_row(0, Outcome.COMPLETE)
+    talker.retire_row(0)
+    assert not codec.knows(0, 5)
+    assert abs(int(talker.generation[0])) == int(codec.released[0])
+
+
 def test_closing_twice_keeps_the_row_closed(path):
     talker = Ledger(path, "talker")
     talker.open_row(0, generation=4)

@@ -33,6 +33,16 @@ def test_unpacking_copies_what_triton_may_reuse():
     assert window.frames.tolist() == [[1, 1]]
 
 
+@pytest.mark.parametrize(("word", "value"), [(3, 2), (4, 3), (3, -1), (8, 4), (8, -1)], ids=str)
+def test_tensors_that_no_talker_made_are_refused(word, value):
+    payload, meta = Window(0, 1, 0, np.ones((1, 2), np.int32)).pack()
+    meta[word] = value
+    with pytest.raises(ValueError, match="meta tells of"):
+        Window.unpack(payload, meta)
+    with pytest.raises(ValueError, match="meta has 3 words"):
+        Window.unpack(payload, meta[:3])
+
+
 def test_context_does_not_count_as_new_and_the_opening_is_marked():
     window = Window(0, 1, 0, np.zeros((12, 2), np.int32), context=4)
     assert window.new == 8 and not window.opening
