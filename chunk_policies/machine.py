@@ -93,23 +93,23 @@ class Machine:
         return replace(self, **values)
 
 
-#: vLLM-Omni PR #8124: MOSS-TTS on an Ascend 910B2C at concurrency 8. Calibrated on that table's ramp-off row
-#: only; ``docs/ramps.md`` says how, and which assumptions are ours.
+#: vLLM-Omni PR #8124: MOSS-TTS on an Ascend 910B2C at concurrency 8, calibrated on that table's row without
+#: ramp alone. ``docs/ramps.md`` says how, and which assumptions are ours.
 ASCEND_910B = Machine(
     name="ascend-910b",
     frame_seconds=0.08,
     prefill=1.075,
     prefill_spread=0.1,
-    step=0.013,
-    codec_call=0.0244,
-    codec_frame=0.00117,
+    step=0.012,
+    codec_call=0.02436,
+    codec_frame=0.001176,
     codec_batch=1,
     order="first-chunks",
     jitter=0.05,
     sources=(
         "frame_seconds: MOSS-TTS runs at 12.5 frames a second (model card)",
         "prefill: time to first packet of the ramp-off row, 1.13 s, less the first frame and its decode",
-        "step, codec_call + 15 codec_frame: fitted to RTF and mean underrun of the ramp-off row",
+        "step, codec_call + 15 codec_frame: python -m chunk_policies.calibrate, on the ramp-off row alone",
         "codec_frame : codec_call: sglang-omni PR #798, graphed decode of T=5 in 18.5 ms at B=8 and 30.7 ms "
         "at B=16, so 42 % of a B=1, T=15 call grows with T",
         "codec_batch, order: assumed; one chunk at a time, and first chunks do not queue behind others",

@@ -27,9 +27,10 @@ def plot_buffers(results: Sequence[ArmResult], path: Path, title: str) -> None:
         for stream in result.streams:
             times, buffers = _buffer(stream.packets)
             is_worst = stream is worst
-            panel.plot(
-                times, buffers, color="#b3261e" if is_worst else "#8aa4c8", lw=1.4 if is_worst else 0.5
+            look = (
+                {"color": "#b3261e", "lw": 1.4, "zorder": 3} if is_worst else {"color": "#8aa4c8", "lw": 0.5}
             )
+            panel.plot(times, buffers, **look)
         panel.axhline(0.0, color="black", lw=0.8)
         panel.axhline(-CONTINUITY_SECONDS, color="black", lw=0.6, ls=":")
         panel.set_xlim(0, SHOWN_SECONDS)
