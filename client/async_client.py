@@ -24,6 +24,9 @@ from client.errors import (
     TTSError,
     Unavailable,
     error_from_rpc,
+    no_more_text,
+    silent,
+    unreadable,
 )
 from client.flow import TakenAudio
 from client.protocol import ControlStatus, StreamDecoder, TextFeed, decode_status
@@ -389,6 +392,7 @@ class _Session:
         if self._call is None or self._over:
             return
         self.recorder.ended(Cancelled.code, "closed by the client")
+        self._fail_acks(Cancelled("the stream is closed"))
         self._cancel()
 
     def close_from_anywhere(self) -> None:
@@ -411,9 +415,7 @@ class _Session:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._news.wait(), left)
             return
-        error = InactivityTimeout(
-            f"{self._config.url} sent nothing for {self._inactivity_timeout:g} s; the stream is cancelled"
-        )
+        error = silent(self._config.url, self._inactivity_timeout)
         self.recorder.ended(error.code, error.message)
         self._error = error
         self.close()
@@ -449,7 +451,7 @@ class _Session:
         if self._error is not None:
             raise self._error
         if self._over or not self._text_open:
-            raise InvalidArgument("the stream takes no more text: it has ended")
+            raise no_more_text()
 
     async def _send(self, op: str, text: str | None = None) -> None:
         """A control request on the stream's own call: the server reads it after what was sent before."""
@@ -479,7 +481,8 @@ class _Session:
         try:
             async for response in self._call:
                 await self._take(response)
-            self.decoder.check_ended()
+            if not self._closed:
+                self.decoder.check_ended()
         except TTSError as problem:
             error = problem
         except grpc.RpcError as problem:
@@ -488,8 +491,11 @@ class _Session:
             # Either the timer ended the call, or the event loop is being shut down.
             self._call.cancel()
             error = Cancelled("the call was ended by the client")
+        except Exception as problem:
+            # A task that dies silently would leave its user waiting.
+            error = unreadable(problem)
         # A response that breaks the contract ends our side only: the server still has to be told.
-        if isinstance(error, ProtocolError):
+        if isinstance(error, ProtocolError) and not self._closed:
             self._cancel()
         self._finish(error)
         self._requests.put_nowait(None)
@@ -537,9 +543,10 @@ class _Session:
             if not self._closed:
                 self._error = error
             self.recorder.ended(error.code if error else None, error.message if error else "")
+        self._fail_acks(self._error or no_more_text())
+        self._news.set()
+
+    def _fail_acks(self, error: TTSError) -> None:
         for ack in self._acks.values():
             if not ack.done():
-                ack.set_exception(
-                    self._error or InvalidArgument("the stream takes no more text: it has ended")
-                )
-        self._news.set()
+                ack.set_exception(error)

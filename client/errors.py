@@ -159,3 +159,20 @@ def error_from_rpc(rpc_error: grpc.RpcError, url: str) -> TTSError:
         return Unavailable(f"no server at {url}, or the connection to it was lost ({details})", details)
     error = _BY_STATUS.get(status, Unavailable)
     return error(f"the call to {url} ended with {status.name}: {details or 'no details'}", details)
+
+
+def no_more_text() -> InvalidArgument:
+    """Text for a stream that has ended, or whose text has."""
+    return InvalidArgument("the stream takes no more text: it has ended")
+
+
+def silent(url: str, seconds: float) -> InactivityTimeout:
+    """The inactivity limit has passed."""
+    return InactivityTimeout(f"{url} sent nothing for {seconds:g} s; the stream is cancelled")
+
+
+def unreadable(problem: Exception) -> ProtocolError:
+    """A response that no check foresaw and that could not be read."""
+    error = ProtocolError(f"a response could not be read: {problem!r}")
+    error.__cause__ = problem
+    return error

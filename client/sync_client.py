@@ -28,6 +28,9 @@ from client.errors import (
     TTSError,
     Unavailable,
     error_from_rpc,
+    no_more_text,
+    silent,
+    unreadable,
 )
 from client.flow import TakenAudio
 from client.protocol import ControlStatus, StreamDecoder, TextFeed, decode_status
@@ -174,7 +177,7 @@ class TTSClient:
             if self._closed:
                 raise Unavailable("the client is closed")
             self._sessions.add(session)
-        return self._stub.ModelStreamInfer(requests)
+            return self._stub.ModelStreamInfer(requests)
 
     def _forget(self, session: _Session) -> None:
         with self._lock:
@@ -203,12 +206,10 @@ class TTSClient:
     def _check_model(self) -> None:
         request = pb.ModelReadyRequest(name=self.config.model)
         try:
-            ready = self._stub.ModelReady(
-                request, timeout=self.config.control_timeout, wait_for_ready=False
-            ).ready
+            answer = self._stub.ModelReady(request, timeout=self.config.control_timeout)
         except grpc.RpcError as error:
             raise error_from_rpc(error, self.config.url) from error
-        if not ready:
+        if not answer.ready:
             raise Unavailable(f"model {self.config.model} is not ready")
 
 
@@ -385,6 +386,7 @@ class _Session:
             if self._call is None or self._over:
                 return
             self._recorder.ended(Cancelled.code, "closed by the client")
+            self._fail_acks(Cancelled("the stream is closed"))
             self._cancel()
 
     def join(self, timeout: float) -> None:
@@ -404,9 +406,7 @@ class _Session:
         if left > 0:
             self._changed.wait(left)
             return
-        error = InactivityTimeout(
-            f"{self._config.url} sent nothing for {self._inactivity_timeout:g} s; the stream is cancelled"
-        )
+        error = silent(self._config.url, self._inactivity_timeout)
         self._recorder.ended(error.code, error.message)
         self._error = error
         self.close()
@@ -443,7 +443,7 @@ class _Session:
             if self._error is not None:
                 raise self._error
             if self._over or not self._text_open:
-                raise InvalidArgument("the stream takes no more text: it has ended")
+                raise no_more_text()
 
     def _send(self, op: str, text: str | None = None) -> None:
         """A control request on the stream's own call: the server reads it after what was sent before."""
@@ -454,7 +454,7 @@ class _Session:
         )
         with self._changed:
             if self._over:
-                raise self._error or InvalidArgument("the stream takes no more text: it has ended")
+                raise self._error or no_more_text()
             self._acks[request_id] = ack
             self._changed.notify_all()
             self._requests.put(request)
@@ -473,13 +473,17 @@ class _Session:
         try:
             for response in self._call:
                 self._take(response)
-            self.decoder.check_ended()
+            if not self._closed:
+                self.decoder.check_ended()
         except TTSError as problem:
             error = problem
         except grpc.RpcError as problem:
             error = error_from_rpc(problem, self._config.url)
+        except Exception as problem:
+            # A thread that dies silently would leave its user waiting.
+            error = unreadable(problem)
         # A response that breaks the contract ends our side only: the server still has to be told.
-        if isinstance(error, ProtocolError):
+        if isinstance(error, ProtocolError) and not self._closed:
             self._cancel()
         self._finish(error)
         self._requests.put(None)
@@ -526,12 +530,13 @@ class _Session:
                 if not self._closed:
                     self._error = error
                 self._recorder.ended(error.code if error else None, error.message if error else "")
-            for ack in self._acks.values():
-                if not ack.done():
-                    ack.set_exception(
-                        self._error or InvalidArgument("the stream takes no more text: it has ended")
-                    )
+            self._fail_acks(self._error or no_more_text())
             self._changed.notify_all()
+
+    def _fail_acks(self, error: TTSError) -> None:
+        for ack in self._acks.values():
+            if not ack.done():
+                ack.set_exception(error)
 
 
 class _Reaper:

@@ -123,6 +123,17 @@ class TestErrors:
             await client.say("hello")
         assert await cancelled_cleanly(server)
 
+    async def test_a_fault_while_reading_reaches_the_user(
+        self, server: ScriptedServer, client: AsyncTTSClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def faulty(*_: object) -> None:
+            raise RecursionError("deep")
+
+        monkeypatch.setattr("client.protocol.raw_outputs", faulty)
+        with pytest.raises(ProtocolError, match="could not be read: RecursionError"):
+            await client.say("hello")
+        assert await eventually(lambda: server.operations() == ["cancel"])
+
     async def test_silence_is_a_timeout_and_cancels(
         self, server: ScriptedServer, client: AsyncTTSClient
     ) -> None:
@@ -335,6 +346,17 @@ class TestIncrementalText:
         threading.Timer(0.1, server.stop).start()
         with pytest.raises(Unavailable):
             await stream.append("two")
+
+    async def test_closing_ends_an_append_that_waits(
+        self, server: ScriptedServer, client: AsyncTTSClient
+    ) -> None:
+        stream = client.open("one")
+        await anext(stream)
+        server.control = lambda request: iter(())
+        asyncio.get_running_loop().call_later(0.1, stream.close)
+        with pytest.raises(Cancelled, match="the stream is closed"):
+            await stream.append("two")
+        server.control = None
 
     async def test_end_of_a_stream_that_has_ended_by_itself(
         self, server: ScriptedServer, client: AsyncTTSClient

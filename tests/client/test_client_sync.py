@@ -132,6 +132,17 @@ class TestErrors:
             client.stream("hello", sede=1)  # type: ignore[call-arg]
         assert server.log == []
 
+    def test_a_fault_while_reading_reaches_the_user(
+        self, server: ScriptedServer, client: TTSClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def faulty(*_: object) -> None:
+            raise RecursionError("deep")
+
+        monkeypatch.setattr("client.protocol.raw_outputs", faulty)
+        with pytest.raises(ProtocolError, match="could not be read: RecursionError"):
+            client.say("hello")
+        assert eventually(lambda: server.operations() == ["cancel"])
+
     def test_silence_is_a_timeout_and_cancels(self, server: ScriptedServer, client: TTSClient) -> None:
         server.script = scripts.one_chunk_then_silent
         stream = client.stream("hello", inactivity_timeout=0.1)
@@ -386,6 +397,15 @@ class TestIncrementalText:
         threading.Timer(0.1, server.stop).start()
         with pytest.raises(Unavailable):
             stream.append("two")
+
+    def test_closing_ends_an_append_that_waits(self, server: ScriptedServer, client: TTSClient) -> None:
+        stream = client.open("one")
+        next(stream)
+        server.control = lambda request: iter(())
+        threading.Timer(0.1, stream.close).start()
+        with pytest.raises(Cancelled, match="the stream is closed"):
+            stream.append("two")
+        server.control = None
 
     def test_append_after_close_or_end(self, client: TTSClient) -> None:
         closed, ended = client.open("one"), client.open("one")
