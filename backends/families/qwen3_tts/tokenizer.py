@@ -22,16 +22,17 @@ _FIRST_SPACELESS = "\u0e00"  # Thai; the East Asian scripts follow
 
 def _build(folder: Path) -> Tokenizer:
     """From vocab.json, merges.txt and tokenizer_config.json, which the published folders have."""
+    for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
+        if not (folder / name).is_file():
+            raise VoiceError(
+                f"{folder / name}: is missing; a checkpoint needs tokenizer.json, or vocab.json, merges.txt "
+                "and tokenizer_config.json"
+            )
     try:
         vocabulary, merges = BPE.read_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
         added = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))[
             "added_tokens_decoder"
         ]
-    except OSError as error:
-        raise VoiceError(
-            f"{error.filename or folder}: cannot be read; a checkpoint needs tokenizer.json, or vocab.json, "
-            "merges.txt and tokenizer_config.json"
-        ) from error
     except Exception as error:  # tokenizers raises plain Exception
         raise VoiceError(f"{folder}: the tokenizer's files are malformed: {error!r}") from error
     tokenizer = Tokenizer(
