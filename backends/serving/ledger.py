@@ -90,9 +90,9 @@ class Ledger:
             self.close_row(row, Outcome.FAILED, "UNAVAILABLE: the talker process died; try again in seconds")
 
     def close(self) -> None:
-        """Give the lock back; the file stays for the other side and for the next start."""
-        for descriptor in self._locks.values():
-            os.close(descriptor)
+        """Give the lock back (once is enough); the file stays for the other side and for the next start."""
+        while self._locks:
+            os.close(self._locks.popitem()[1])
 
     def epoch(self, role: Role) -> int:
         """How many times that side has started on this file."""
