@@ -82,13 +82,10 @@ class Pronouncer:
         """Phones with stress digits on vowels, perhaps none. word: lower case."""
         if word in self._lexicon:
             return list(self._lexicon[word])
-        stem = word
-        while stem not in self._lexicon and stem.endswith("'s") and len(stem) > 2:
-            stem = stem[:-2]
-        phones = self._stem(stem)
-        for _ in range((len(word) - len(stem)) // 2 if phones else 0):
-            phones = plural(phones)
-        return phones
+        if word.endswith("'s") and len(word) > 2:
+            phones = self._stem(word[:-2])
+            return plural(phones) if phones else phones
+        return self._stem(word)
 
     def _stem(self, word: str) -> list[str]:
         if word in self._lexicon:
@@ -99,3 +96,7 @@ class Pronouncer:
         if len(word) <= _SPELLED_LENGTH and not _VOWELS & set(word):
             return spell(word)
         return self._rules(word)
+
+    def knows(self, word: str) -> bool:
+        """Whether the lexicon has the word, lower case, itself."""
+        return word in self._lexicon

@@ -93,7 +93,14 @@ class WrenTalker(Talker):
         return sum(state[0].nbytes for state in states) + rings
 
     def build_prompt(self, request: SpeechRequest, text: str, first: bool) -> Prompt:
-        return self.frontend.prompt(request, text)
+        prompt = self.frontend.prompt(request, text)
+        count = prompt.inputs.shape[0]
+        if count > self.max_length:
+            raise ValueError(
+                f"a sentence of {len(text)} characters makes {count} phones; the limit is {self.max_length} "
+                "(engine.max_length): end sentences sooner, or spell fewer letters and digits"
+            )
+        return prompt
 
     def positions(self, prompt: Prompt, frames: int) -> int:
         """Only the phones grow with the text; the backbone's window does not."""
