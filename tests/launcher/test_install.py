@@ -14,7 +14,7 @@ PLAIN = "torch==2.13.0"
 
 
 class ScriptedPip:
-    """pip against imaginary indexes: what the user's `own` index has, and what `pytorch` has on its CPU index."""
+    """pip against imaginary indexes: requirements in the user's `own` and in `pytorch`'s CPU index."""
 
     def __init__(self, own=(), pytorch=(), plain_needs=()):
         self.own, self.pytorch, self.plain_needs = own, pytorch, plain_needs
