@@ -109,7 +109,8 @@ def _section(kind: type[Section], mapping: Mapping[str, Any], where: str) -> Sec
     """Build a configuration dataclass from a YAML mapping; every key must be a field of the right type."""
     values: dict[str, Any] = {}
     defaults = kind()
-    for key, value in mapping.items():
+    for key, given in mapping.items():
+        value: Any = given
         if key not in {f.name for f in dataclasses.fields(kind)}:
             known = ", ".join(f.name for f in dataclasses.fields(kind))
             raise VoiceError(f"{where}: unknown key {key!r}; known keys are {known}")

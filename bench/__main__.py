@@ -10,11 +10,14 @@ from bench.server import BenchError
 from launcher.errors import LauncherError
 
 MEASUREMENTS = {
+    "intelligibility": "bench.intelligibility",
     "experiment-8124": "bench.experiment_8124",
     "pipeline": "bench.pipeline",
     "peers": "bench.peers.compare",
     "growth": "bench.growth",
     "verify": "bench.verify_audio",
+    "soak": "bench.soak",
+    "fuzz": "bench.fuzz",
 }
 
 

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,7 +72,7 @@ class CodecService:
         self._clock = clock
         self._inbox: deque[tuple[Window, CodecResponder]] = deque()
         self._wake = threading.Condition()
-        self._streams: dict[StreamKey, _Stream] = {}
+        self._streams: dict[Hashable, _Stream] = {}
         self._talker_epoch = 0
         self._stopping = False
         self._counts: Counter[str] = Counter()

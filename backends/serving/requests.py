@@ -9,6 +9,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -266,7 +267,7 @@ def _sampling(parameters: Parameters, voice: VoiceConfig, talker: Talker) -> Sam
         return voice.sampling.get(name, default) if value is None else value
 
     extra = {
-        name: pick(name, lambda n=name, s=spec: parameters.number(n, s.minimum, s.maximum), spec.default)
+        name: pick(name, partial(parameters.number, name, spec.minimum, spec.maximum), spec.default)
         for name, spec in talker.parameters.items()
     }
     base = talker.defaults

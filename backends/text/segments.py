@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator
 
 # The end of a sentence: terminal punctuation, closing quotes or brackets, then white space; or a blank line.
-_SENTENCE_END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f]+[\"'\u201d\u2019)\]]*(?=\s|$)|[\u3002\uff01\uff1f]|\n\s*\n")
+_SENTENCE_END = re.compile(
+    r"[.!?\u2026\u3002\uff01\uff1f]+[\"'\u201d\u2019)\]]*(?=\s|$)|[\u3002\uff01\uff1f]|\n\s*\n"
+)
 _CLAUSE_END = re.compile(r"[,;:\u2014\u2013)\u3001\uff0c\uff1b](?=\s|$)|[\u3001\uff0c\uff1b]")
 _ABBREVIATION = re.compile(
-    r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|jr|sr|no|e\.g|i\.e|approx|dept|fig|inc|ltd|co|vol)|\b[A-Za-z])\.$", re.I
+    r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|jr|sr|no|e\.g|i\.e|approx|dept|fig|inc|ltd|co|vol)|\b[A-Za-z])\.$",
+    re.I,
 )
 
 

@@ -26,7 +26,10 @@ def raw(server):
         (text_request("word " * 10_000), "target_text has 50000 characters; the limit is 20000"),
         (text_request(b"\xc3\x28"), "target_text is not UTF-8"),
         (text_request("Hello.", {"voice": "nobody"}), "voice is 'nobody'; this server speaks wren"),
-        (text_request("Hello.", {"temperature": float("nan")}), "temperature is nan; give a number from 0 to 5"),
+        (
+            text_request("Hello.", {"temperature": float("nan")}),
+            "temperature is nan; give a number from 0 to 5",
+        ),
         (text_request("Hello.", {"speed": 100}), "speed is 100; give a number from 0.5 to 2"),
         (text_request("Hello.", {"seed": -3}), "seed is -3"),
         (text_request("Hello.", {"codec_chunk_ramp": "3,9"}), "codec_chunk_ramp"),

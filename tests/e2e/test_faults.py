@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import yaml
 
+from backends.serving.settings import VOICES
 from client import ServerFull, TTSClient, TTSError, Unavailable
 from launcher import leftovers
 from launcher.instance import Instance
@@ -138,35 +140,35 @@ def test_sigterm_lets_open_streams_end_or_fails_them_within_the_limit_and_leaves
             assert time.monotonic() < end, "the server does not end"
             time.sleep(0.05)
         assert instance.state().state == "stopped"
-        assert leftovers.processes(state.identity) == []
-        assert leftovers.shared_memory(state.identity) == []
+        assert list(leftovers.processes(state.identity)) == []
+        assert list(leftovers.shared_memory(state.identity)) == []
 
 
 def test_more_streams_than_slots_and_queue(tmp_path):
     voice = tmp_path / "small.yaml"
-    wren = Path("voices/wren.yaml").resolve()
-    text = wren.read_text().replace("checkpoint: ", f"checkpoint: {wren.parent}/")
-    assert "max_slots" in text
-    import yaml
-
-    document = yaml.safe_load(text)
+    wren = VOICES / "wren.yaml"
+    document = yaml.safe_load(wren.read_text())
+    document["checkpoint"] = str(VOICES / document["checkpoint"])
     document["engine"] |= {"max_slots": 2, "queue": 2}
     voice.write_text(yaml.safe_dump(document))
-    with running_server(tmp_path, voice=str(voice), probe_seconds=0.0) as settings:
-        with TTSClient(settings.grpc_url) as client, ThreadPoolExecutor(16) as pool:
+    with (
+        running_server(tmp_path, voice=str(voice), probe_seconds=0.0) as settings,
+        TTSClient(settings.grpc_url) as client,
+        ThreadPoolExecutor(16) as pool,
+    ):
 
-            def attempt(_):
-                began = time.monotonic()
-                try:
-                    return client.say("All of us speak at once, if there is room.").finish_reason, 0.0
-                except ServerFull:
-                    return "full", time.monotonic() - began
+        def attempt(_):
+            began = time.monotonic()
+            try:
+                return client.say("All of us speak at once, if there is room.").finish_reason, 0.0
+            except ServerFull:
+                return "full", time.monotonic() - began
 
-            results = list(pool.map(attempt, range(16)))
-            assert {reason for reason, _ in results} == {"stop", "full"}
-            assert max(seconds for _, seconds in results) < 2.0
-            assert client.ping().active == 0
-            assert client.say("There is room again.").finish_reason == "stop"
+        results = list(pool.map(attempt, range(16)))
+        assert {reason for reason, _ in results} == {"stop", "full"}
+        assert max(seconds for _, seconds in results) < 2.0
+        assert client.ping().active == 0
+        assert client.say("There is room again.").finish_reason == "stop"
 
 
 def test_a_client_process_that_is_killed_frees_its_slot(broken):

@@ -158,7 +158,7 @@ def test_every_parameter_is_named_to_who_mistypes_one():
 )
 def test_control_mistakes_are_told(parameters, text, told):
     tensors = {} if text is None else {"target_text": bytes_tensor(text)}
-    with pytest.raises(ServingError, match="^INVALID_ARGUMENT: ") as error:
+    with pytest.raises(ServingError, match=r"^INVALID_ARGUMENT: ") as error:
         read_control(tensors, parameters, VOICE)
     assert told in str(error.value)
 

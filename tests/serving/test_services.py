@@ -179,6 +179,15 @@ def test_text_that_arrives_later_is_one_stream(ledger):
         assert_in_order(call, family.spec)
 
 
+def test_text_after_the_end_is_refused(ledger):
+    with Wires(FAMILIES["qwen"], ledger) as wires:
+        call = wires.speak("First part.", stream_id="a", seed=1, text_open=True, eagerness=-5.0)
+        wires.control("end", "a").wait()
+        assert "the text of stream 'a' is closed" in wires.control("append", "a", "x").wait().error
+        wires.control("cancel", "a").wait()
+        call.wait()
+
+
 def test_an_open_text_without_words_is_told_at_its_end(ledger):
     with Wires(FAMILIES["qwen"], ledger) as wires:
         call = wires.speak(" ", stream_id="a", text_open=True)
@@ -216,7 +225,7 @@ def test_the_codec_ends_all_streams_when_the_talker_dies(ledger):
             until(lambda call=call: call.error is not None)
             assert call.error == "UNAVAILABLE: the talker process died; try again in seconds"
         until(lambda: not wires.codec._streams)
-        wires.talker._sessions.clear()
+        wires.talker._stopping = True
         frozen.set()
 
 

@@ -1,6 +1,7 @@
 """Triton model `codec`: hands windows to the codec service. All logic is in backends/serving."""
 
 import torch
+
 from backends.codec_engine import CodecEngine
 from backends.family import load_family
 from backends.graphs import capture_for

@@ -1,6 +1,7 @@
 """Triton model `talker`: hands requests to the talker service. All logic is in backends/serving."""
 
 import torch
+
 from backends.family import load_family
 from backends.graphs import capture_for
 from backends.serving import triton
