@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
 
 from backends.graphs import CaptureBackend, Function, Tensors
 
@@ -77,7 +76,7 @@ class _Recorder(TorchDispatchMode):
             i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]
         ):
             raise NotCapturable(f"aten.{name} with a mask has a shape that depends on data")
-        recorded = (func, self.reference(args), self.reference(kwargs))
+        recorded = (func, self.reference(args), {k: self.reference(v) for k, v in kwargs.items()})
         out = func(*args, **kwargs)
         outputs = out if isinstance(out, tuple | list) else (out,)
         self.operations.append(recorded)
@@ -90,7 +89,11 @@ class _Recorder(TorchDispatchMode):
 
     def reference(self, tree: Any) -> Any:
         """The arguments with a _Result for each tensor that this recording has made."""
-        return tree_map_only(torch.Tensor, lambda t: self._results.get(id(t), t), tree)
+        if isinstance(tree, torch.Tensor):
+            return self._results.get(id(tree), tree)
+        if type(tree) in (list, tuple):
+            return [self.reference(item) for item in tree]
+        return tree
 
 
 def _resolve(tree: Any, made: list[Any]) -> Any:
@@ -102,7 +105,7 @@ def _resolve(tree: Any, made: list[Any]) -> Any:
     return tree
 
 
-def _replay(operations: list[tuple[Any, Any, Any]], outputs: tuple[Any, ...]) -> Sequence[torch.Tensor]:
+def _replay(operations: list[tuple[Any, Any, Any]], outputs: list[Any]) -> Sequence[torch.Tensor]:
     made: list[Any] = []
     for func, args, kwargs in operations:
         out = func(*[_resolve(a, made) for a in args], **{k: _resolve(v, made) for k, v in kwargs.items()})
@@ -129,6 +132,7 @@ class StrictCapture(CaptureBackend):
         with _NoHostReads(), recorder:
             outputs = function(*inputs)
         recorded = recorder.reference(tuple(outputs))
+        operations = recorder.operations
         static = tuple(t.clone() for t in outputs)
         self._outputs.extend(static)
         self.captured += 1
@@ -136,7 +140,7 @@ class StrictCapture(CaptureBackend):
         def replay() -> Tensors:
             for tensor in self._outputs:
                 tensor.fill_(-1)
-            fresh = _replay(recorder.operations, recorded)
+            fresh = _replay(operations, recorded)
             for target, source in zip(static, fresh, strict=True):
                 target.copy_(source)
             return static
