@@ -185,6 +185,7 @@ _SIGNS = {
     "£": "pounds",
     "§": "section",
     "→": ",",
+    "^": "to the power of",
 }
 _TOP_LEVEL = "com|org|net|edu|gov|mil|io|ai|dev|app|info|biz|uk|de|fr|eu|ca"
 
@@ -391,6 +392,8 @@ _RULES = [
     _rule(rf"({_NUMBER}) ?¢", r"\1 cents"),
     _rule(r"(?<![\w)])-(?=\.?\d)", " minus "),
     _rule(rf"(?P<number>{_NUMBER})[ -]?(?P<unit>{_UNIT})(?:\^(?P<power>[23]))?(?![\w^])", _measure),
+    _rule(r"\^2(?!\d)", " squared "),
+    _rule(r"\^3(?!\d)", " cubed "),
     _rule(r"(?<![\d/.,])(?:(?P<whole>\d+) )?(?P<top>\d{1,2})/(?P<bottom>\d{1,4})(?![\d/.])", _fraction),
     _rule(r"\b(24)/(7)\b", r"\1 \2"),
     _rule(rf"({_WHOLE})(?:st|nd|rd|th)\b", lambda m: ordinal(int(m[1].replace(",", "")[:15]))),
@@ -405,8 +408,6 @@ _RULES = [
     _rule(_WHOLE, lambda m: f" {whole(m[0])} "),
     _rule(r"\d+", lambda m: f" {whole(m[0])} "),
     # Signs that are left.
-    _rule(r"\^2", " squared "),
-    _rule(r"\^3", " cubed "),
     _rule(rf"[{re.escape(''.join(_SIGNS))}]", lambda m: f" {_SIGNS[m[0]]} "),
     _rule(r"[()\[\]{}]", ", "),
 ]

@@ -61,7 +61,7 @@ class WrenTalker(Talker):
         network = network.to(device).eval().requires_grad_(False)
         column_major(network)
         codewords = codewords.to(device)
-        latent_scale = float(codewords[0].std())
+        self.latent_scale = latent_scale = float(codewords[0].std())
         self.phone_encoder = network.phone_encoder
         self.step_input = FusedStepInput(network.step_input, latent_scale)
         self.backbone = SteppingBackbone(network.backbone)

@@ -2,10 +2,11 @@
 
     python tests/wren/goldens/make.py FOLDER_OF_THE_PROTOTYPE_S_SCRIPTS FOLDER_OF_ITS_WEIGHTS
 
-The prototype (a script `tinyvoice.py` that loops over its streams in Python) is not part of this project; it trained the
-voice's weights, and what it makes of a text defines what they mean. For every sentence the file holds the phones (as
-feature rows) and the codes that the prototype draws greedily, one stream alone, on one thread; for the first two also
-the first frames of audio, and the codes at two rates of speech.
+The prototype (a script `tinyvoice.py` that loops over its streams in Python) is not part of this
+project; it trained the voice's weights, and what it makes of a text defines what they mean. For every
+sentence the file holds the phones (as feature rows) and the codes that the prototype draws greedily,
+one stream alone, on one thread; for the first two also the first frames of audio, and the codes at two
+rates of speech.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ SENTENCES = (
     "Hello.",
     "The teacher explained the problem twice, and then she asked a question.",
     "HTTP and JSON are used by the API.",
+)
+UNKNOWN_WORDS = (
+    "blorptian zyxgrat quindle phlogistically shmerpish wug thrumble knackwurstig ghostlify xylophonist "
+    "pneumatologue unthinkableness reorchestrate vroomster jabberwockian eelskinned ooze aardwolfish czarlet "
+    "bdellovibrio mnemonicon psittacine tsunamical gnomonic whyever wrongfoot dumbfounder receiptless "
+    "colonelcy yachtsmanlike bouquetry lingeriest subpoenaed rendezvoused segued"
 )
 SPEEDS = (0.7, 1.5)
 AUDIO_FRAMES = 8
@@ -53,9 +60,15 @@ def main() -> None:
         phones = voice.fe(text)
         columns = list(zip(*phones, strict=True))
         arrays[f"phones_{index}"] = np.array(
-            phone_feats([PID[p] for p in columns[0]], columns[1], columns[2], [ENDC[e] for e in columns[3]]), np.int8
+            phone_feats([PID[p] for p in columns[0]], columns[1], columns[2], [ENDC[e] for e in columns[3]]),
+            np.int8,
         )
         arrays[f"codes_{index}"] = codes(text)
+    words = UNKNOWN_WORDS.split()
+    arrays["unknown_words"] = np.array(words)
+    arrays["unknown_words_phones"] = np.array(
+        [" ".join(phone.rstrip("012") for phone in voice.fe.word(word)) for word in words]
+    )
     for index in range(2):
         frames = torch.from_numpy(arrays[f"codes_{index}"].astype(np.int64))[:AUDIO_FRAMES]
         latents = torch.stack([voice.cb[q][frames[:, q]] for q in range(8)]).sum(0)
