@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +13,11 @@ from hypothesis import strategies as st
 from backends.graphs import EagerCapture
 from backends.talker import SamplingParameters, SpeechRequest
 from backends.talker_engine import SpeechStream, TalkerEngine
-from backends.voice import EngineConfig, LimitConfig
+from backends.voice import LimitConfig
 from tests.fakes.families import FAMILIES
-from tests.serving.wired import Wires
+from tests.serving.wired import ENGINE, Wires
 
 TEXTS = ["Say this.", "And a rather longer text than that.", "Short.", "One more, to fill the slots up."]
-ENGINE = EngineConfig(max_slots=4, queue=4)
 
 
 @pytest.fixture
@@ -25,22 +25,20 @@ def ledger(tmp_path):
     return tmp_path / "ledger"
 
 
-def whole(family, wires, text, seed):
+def whole(family, text, seed, frames):
     """The audio of the same codes, made by the talker alone and decoded at once, interleaved."""
     talker = family.talker()
     engine = TalkerEngine(talker, ENGINE, capture=EagerCapture())
     engine.warm_up(lambda done, total: None)
     sampling = SamplingParameters(extra={name: p.default for name, p in talker.parameters.items()})
-    limit = int(wires.voice.limits.max_seconds / family.spec.seconds)
-    request = SpeechRequest(text, seed=seed, sampling=sampling, max_frames=limit)
+    request = SpeechRequest(text, seed=seed, sampling=sampling, max_frames=frames)
     stream = SpeechStream(request, more_prompts=False, text_ended=True)
     stream.prompts.append(talker.build_prompt(request, text, True))
     engine.admit(stream)
-    frames = []
+    codes = []
     while stream.finish_reason is None:
-        frames += list(engine.step().frames)
-    samples = family.codec().whole(np.stack(frames)) if frames else np.zeros((family.spec.channels, 0))
-    return samples.T.reshape(-1)
+        codes += list(engine.step().frames)
+    return family.codec().whole(np.stack(codes)).T.reshape(-1)
 
 
 def assert_in_order(call, spec):
@@ -59,19 +57,20 @@ def test_streamed_audio_is_the_whole_decode_for_every_kind_of_family(name, ledge
     # The trimmed decoder of "omni" makes no sample from a single frame.
     ramp = [2, 4] if name == "omni" else [1, 2, 4]
     with Wires(family, ledger, {"codec_chunk_ramp": ramp, "codec_chunk_frames": 4}) as wires:
-        calls = [wires.speak(text, seed=i) for i, text in enumerate(TEXTS)]
+        seconds = 30.5 * family.spec.seconds
+        calls = [wires.speak(text, seed=i, max_seconds=seconds) for i, text in enumerate(TEXTS)]
         for i, (text, call) in enumerate(zip(TEXTS, calls, strict=True)):
             call.wait()
-            assert call.error is None and call.finish_reason == "stop"
+            assert call.error is None and call.finish_reason in ("stop", "length")
             assert_in_order(call, family.spec)
-            expected = whole(family, wires, text, i)
+            expected = whole(family, text, i, 30)
             assert call.samples.shape == expected.shape
             np.testing.assert_allclose(call.samples, expected, atol=1e-5)
 
 
 def test_a_stream_of_no_frames_has_a_clean_end(ledger):
     with Wires(FAMILIES["qwen"], ledger) as wires:
-        calls = [wires.speak("Nothing.", seed=seed, eagerness=5.0).wait() for seed in range(40)]
+        calls = [wires.speak("Nothing.", seed=seed, eagerness=5.0).wait() for seed in range(12)]
         silent = [call for call in calls if call.samples.size == 0]
         assert silent, "no seed ended at its first step; make the talker more eager"
         for call in silent:
@@ -236,7 +235,7 @@ def test_the_talker_fails_all_streams_when_the_codec_is_not_there(ledger):
 
 
 def test_no_stream_has_more_chunks_on_the_way_than_its_credit(ledger):
-    with Wires(FAMILIES["qwen"], ledger, engine=EngineConfig(max_slots=2, credit=2)) as wires:
+    with Wires(FAMILIES["qwen"], ledger, engine=replace(ENGINE, max_slots=2, credit=2)) as wires:
         most = []
         decode = wires.codec_engine.decode
 
@@ -250,16 +249,16 @@ def test_no_stream_has_more_chunks_on_the_way_than_its_credit(ledger):
     assert max(most) <= 2
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_happens_to_streams_none_hangs_leaks_or_breaks_a_rule(ledger, data):
     """Random texts, cancels, disconnects, failures; `wired` asserts Triton's rules at every call."""
     family = FAMILIES[data.draw(st.sampled_from(["qwen", "orpheus-snac", "moss-delay", "cosyvoice"]))]
     with Wires(family, ledger) as wires:
         calls = []
-        for number in range(data.draw(st.integers(1, 8))):
+        for number in range(data.draw(st.integers(1, 5))):
             text = data.draw(st.sampled_from([*TEXTS, "*", "x " * 200]))
-            calls.append(wires.speak(text, seed=number, stream_id=str(number)))
+            calls.append(wires.speak(text, seed=number, stream_id=str(number), max_seconds=0.1))
             for victim in data.draw(st.lists(st.integers(0, number), max_size=1)):
                 if data.draw(st.booleans()):
                     wires.control("cancel", str(victim))

@@ -25,6 +25,16 @@ from backends.talker_engine import TalkerEngine
 from backends.voice import EngineConfig, LimitConfig, VoiceConfig
 from chunk_policies import ChunkSchedule
 
+# One bucket each: these tests are about streams, not about shapes.
+ENGINE = EngineConfig(
+    max_slots=4,
+    queue=4,
+    max_length=512,
+    talker_batch_buckets=(4,),
+    codec_batch_buckets=(4,),
+    length_buckets=(512,),
+)
+
 
 class Silent:
     """Log and metrics that keep what they are told."""
@@ -148,7 +158,7 @@ class Wires:
         family: Any,
         ledger: Path,
         stream: Mapping[str, Any] | None = None,
-        engine: EngineConfig = EngineConfig(max_slots=4, queue=4),  # noqa: B008 - frozen
+        engine: EngineConfig = ENGINE,
         limits: LimitConfig = LimitConfig(),  # noqa: B008 - frozen
         with_codec: bool = True,
     ) -> None:
