@@ -20,6 +20,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from bench.arrivals import ClosedLoop, Load, OpenLoop
+from client.audio import AudioChunk
 from client.config import ClientConfig
 from client.errors import InternalError, TTSError, error_from_message, error_from_rpc
 from client.metrics import StreamMetrics, measure
@@ -36,7 +37,7 @@ class AudioCheck(Protocol):
 
     fault: str | None
 
-    def chunk(self, samples: Any) -> None: ...
+    def chunk(self, chunk: AudioChunk) -> None: ...
 
     def end(self) -> None: ...
 
@@ -166,7 +167,7 @@ class LoadGenerator:
         async for response in call:
             chunk = decoder.decode(response)
             if chunk is not None and check is not None:
-                check.chunk(chunk.samples)
+                check.chunk(chunk)
         decoder.check_ended()
         decoder.check_complete()
         if check is not None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.families.paced import BITS, GROUP, SAMPLES_PER_FRAME, STAMP_SECONDS, numbers, stamp_age
+from client.audio import AudioChunk
 
 
 class PacedCheck:
@@ -28,8 +29,9 @@ class PacedCheck:
         self.made_to_arrival: float | None = None
         self.work: float | None = None
 
-    def chunk(self, samples: npt.NDArray[np.float32]) -> None:
-        """samples: float32 [n], a whole number of frames."""
+    def chunk(self, chunk: AudioChunk) -> None:
+        """A chunk as it arrived."""
+        samples = chunk.samples
         if self.fault is None:
             self.fault = self._examine(samples)
         self._next += len(samples)

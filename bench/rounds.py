@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bench.arrivals import ClosedLoop, Load
 from bench.load import Round
 from client.metrics import Rate, Summary, summarise
+from client.trace import Trace
 
 Figure = Callable[[Summary], float | None]
 
@@ -41,6 +42,7 @@ class RoundReport:
     """One round in figures. server_cpu: CPU seconds of each server process meanwhile, empty if not ours."""
 
     summary: Summary
+    rtf_after_first: float | None
     wall_seconds: float
     client_cpu_share: float
     faults: tuple[str, ...]
@@ -52,7 +54,8 @@ class RoundReport:
         faults = tuple(
             outcome.fault for outcome in done.outcomes if outcome.fault and outcome.trace.succeeded
         )
-        return cls(summary, done.wall_seconds, done.cpu_share, faults, server_cpu or {})
+        after_first = mean_of(rtf_after_first(o.trace) for o in done.outcomes if o.trace.succeeded)
+        return cls(summary, after_first, done.wall_seconds, done.cpu_share, faults, server_cpu or {})
 
     @property
     def audio_per_second(self) -> float:
@@ -62,6 +65,7 @@ class RoundReport:
     def figures(self) -> dict[str, float | None]:
         return {
             **{name: figure(self.summary) for name, figure in FIGURES.items()},
+            "rtf_after_first": self.rtf_after_first,
             "requests_per_second": self.summary.success.hits / self.wall_seconds,
             "audio_per_second": self.audio_per_second,
             "client_cpu": self.client_cpu_share,
@@ -133,7 +137,23 @@ class Point:
         }
 
 
-def median_of(values: Any) -> float | None:
+def rtf_after_first(trace: Trace) -> float | None:
+    """Time from the first packet to the last over the duration of the audio; None without audio.
+
+    The table of vLLM-Omni pull request 8124 adds up only if its RTF is this one (docs/ramps.md).
+    """
+    if not trace.arrivals:
+        return None
+    return (trace.arrivals[-1].seconds - trace.arrivals[0].seconds) / trace.audio_seconds
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """None values are left out; None if nothing remains."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def median_of(values: Iterable[float | None]) -> float | None:
     """None values are left out; None if nothing remains."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None

@@ -31,20 +31,31 @@ def whole_numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def add_load_options(parser: argparse.ArgumentParser, requests: int = 40, rounds: int = 1) -> None:
-    """Options that all measurements share."""
-    parser.add_argument("--requests", type=int, default=requests, help=f"requests a round ({requests})")
+def add_load_options(parser: argparse.ArgumentParser) -> None:
+    """How much is measured and where it is written."""
+    parser.add_argument("--requests", type=int, default=40, help="requests a round (40)")
     parser.add_argument("--warmup", type=int, default=8, help="requests before the first round (8)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds that count; medians are reported (3)")
     parser.add_argument(
-        "--rounds", type=int, default=rounds, help=f"rounds; figures are their medians ({rounds})"
-    )
-    parser.add_argument(
-        "--discard-first", action="store_true", help="run one round more and leave the first out"
+        "--discard-first",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="run one round more and leave the first out (yes)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of texts and arrival times (0)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, traces included")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the figures of each round")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots (PNG) into that folder")
+
+
+def add_request_options(parser: argparse.ArgumentParser) -> None:
+    """What the requests say; read by `jobs_of`."""
+    what = parser.add_argument_group("requests")
+    what.add_argument("--texts", type=Path, metavar="FILE", help="one text a line, instead of those built in")
+    what.add_argument("--mean-frames", type=float, default=125.0, help="paced voices: mean length (125)")
+    what.add_argument("--spread", type=float, default=0.3, help="paced voices: spread of lengths (0.3)")
+    what.add_argument("--ramp", metavar="N,N|off", help="request parameter codec_chunk_ramp")
+    what.add_argument("--adaptive", action="store_true", help="request parameter codec_chunk_adaptive")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -68,13 +79,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--concurrency", type=whole_numbers, default=[1, 4, 8, 16, 32, 64], metavar="N,N", help="closed loop"
     )
     loop.add_argument("--rate", type=numbers, metavar="R,R", help="open loop: Poisson arrivals a second")
-    what = parser.add_argument_group("requests")
-    what.add_argument("--texts", type=Path, metavar="FILE", help="one text a line, instead of those built in")
-    what.add_argument("--mean-frames", type=float, default=125.0, help="paced voices: mean length (125)")
-    what.add_argument("--spread", type=float, default=0.3, help="paced voices: spread of lengths (0.3)")
-    what.add_argument("--ramp", metavar="N,N|off", help="request parameter codec_chunk_ramp")
-    what.add_argument("--adaptive", action="store_true", help="request parameter codec_chunk_adaptive")
-    add_load_options(parser.add_argument_group("measurement"))  # type: ignore[arg-type]
+    add_request_options(parser)
+    add_load_options(parser)
     return parser
 
 

@@ -30,6 +30,7 @@ from launcher.server import EXIT_TIMEOUT_SECONDS, command_line, environment, fin
 from launcher.settings import ROOT, Settings
 
 VOICES = ROOT / "voices"
+REPOSITORY = ROOT / "model_repository"
 START_SECONDS = 180.0
 
 
@@ -39,14 +40,15 @@ class BenchError(Exception):
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """What to start. voice: name under voices/ or path of a YAML. changes: sections of the voice's YAML whose
-    keys are replaced, for example {"stream": {...}, "engine": {...}}; None as a section drops the section
-    first. repository: model directory, None for the product's. extra: further options for tritonserver.
-    environment: further variables for the models.
+    """What to start. voice: name under voices/ or path of a YAML. changes: sections of the voice's YAML in
+    which keys are replaced, for example {"engine": {"max_slots": 8}}. stream: takes the place of the whole
+    section `stream`. repository: model directory, None for the product's. extra: further options for
+    tritonserver. environment: further variables for the models.
     """
 
     voice: str
-    changes: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stream: Mapping[str, Any] | None = None
     device: str = "cpu"
     repository: Path | None = None
     extra: tuple[str, ...] = ()
@@ -69,7 +71,9 @@ def changed_voice(plan: ServerPlan) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     document["checkpoint"] = str((path.parent / document["checkpoint"]).resolve())
     for section, keys in plan.changes.items():
-        document[section] = {} if keys is None else {**(document.get(section) or {}), **keys}
+        document[section] = {**(document.get(section) or {}), **keys}
+    if plan.stream is not None:
+        document["stream"] = dict(plan.stream)
     return document
 
 
@@ -94,7 +98,7 @@ class BenchServer:
             log_level="warning",
             threads=plan.threads,
             probe_seconds=0.0,
-            **({"model_repository": str(plan.repository)} if plan.repository else {}),
+            model_repository=str(plan.repository or REPOSITORY),
         )
         self.identity = f"{grpc_port}-{secrets.token_hex(3)}"
         self._process: subprocess.Popen[bytes] | None = None

@@ -1,0 +1,207 @@
+"""`./tritone bench experiment-8124`: the experiment of vLLM-Omni pull request 8124 on this server.
+
+Eight concurrent streams of a voice-cloning model with about ten seconds of speech each, 40 requests a round,
+a cold round and five that count, the median of which is reported; arms that differ in nothing but the chunk
+schedule. The model time is that of the paced voice: simulated, calibrated on the published row without a
+ramp.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from backends.voice import load_voice
+from bench import environment, plots
+from bench.arrivals import ClosedLoop
+from bench.load import LoadGenerator
+from bench.requests import paced_jobs
+from bench.rounds import Point
+from bench.run import SIMULATED, whole_numbers
+from bench.server import BenchServer, ServerPlan, voice_path
+from bench.session import Bar, Measured, Plan, measure_load
+from bench.table import print_points, shown, terminal, write_csv
+
+CONCURRENCY = 8
+MEAN_FRAMES, SPREAD = 125.0, 0.2  # ten seconds; as in the simulator's workload
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A chunk schedule: what stands under `stream` in the voice's file."""
+
+    name: str
+    stream: Mapping[str, Any]
+
+
+ARMS = {
+    "off": Arm("ramp off, 1 -> 15", {"codec_chunk_frames": 15, "initial_codec_chunk_frames": 1}),
+    "static": Arm("static [2,4,8,15]", {"codec_chunk_frames": 15, "codec_chunk_ramp": [2, 4, 8, 15]}),
+    "adaptive": Arm(
+        "adaptive",
+        {
+            "codec_chunk_frames": 15,
+            "codec_chunk_ramp": [2, 4, 8, 15],
+            "codec_chunk_adaptive": True,
+            "codec_chunk_min_frames": 4,
+        },
+    ),
+    "dynamic": Arm("dynamic initial", {"codec_chunk_frames": 15, "initial_codec_chunk_dynamic": True}),
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of the published table. Times in seconds, shares from 0 to 1; ranges over the rounds."""
+
+    rtf: str
+    continuity: str
+    underrun: str
+    ttfp: str
+
+
+PUBLISHED = {
+    "off": Published("0.21-0.22", "0.0 %", "~0.37", "~1.13"),
+    "static": Published("0.26 (0.24-0.27)", "67.5 % (60-82.5)", "0.07 (0.04-0.12)", "1.153 (1.018-1.246)"),
+}
+
+
+def server_plan(voice: str, arm: Arm, batched: bool) -> ServerPlan:
+    """The voice with the arm's schedule and, as in the published set-up, a codec of one row a call, or as it
+    is.
+
+    Eight slots: the dynamic initial chunk goes by the share of slots in use.
+    """
+    engine: dict[str, Any] = {"max_slots": CONCURRENCY}
+    if not batched:
+        engine["codec_batch_buckets"] = [1]
+    return ServerPlan(voice, {"engine": engine}, stream=arm.stream)
+
+
+async def measure_arm(
+    server: BenchServer, concurrency: int, plan: Plan, bar: Bar, *, label: str, segment_chars: int
+) -> Measured:
+    jobs = paced_jobs(MEAN_FRAMES, SPREAD, segment_chars)
+    async with LoadGenerator(server.url) as generator:
+        return await measure_load(
+            generator, ClosedLoop(concurrency), plan, jobs, bar, label=label, read_usage=server.usage
+        )
+
+
+def comparison(results: Mapping[tuple[str, bool, int], Point]) -> Table:
+    """Ours beside the published rows: medians over the rounds, and the smallest and largest round."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("arm", "codec", "requests"):
+        table.add_column(heading)
+    for heading in (
+        "RTF",
+        "RTF after first",
+        "continuity %",
+        "underrun mean s",
+        "TTFP mean s",
+        "max underrun s",
+    ):
+        table.add_column(heading, justify="right")
+    for key, row in PUBLISHED.items():
+        table.add_row(
+            ARMS[key].name,
+            "published",
+            "40",
+            "-",
+            row.rtf,
+            row.continuity.replace(" %", ""),
+            row.underrun,
+            row.ttfp,
+            "-",
+        )
+    for (key, batched, requests), point in results.items():
+        table.add_row(
+            ARMS[key].name,
+            "batched" if batched else "unbatched",
+            str(requests),
+            ranged(point, "rtf_mean", 1, 3),
+            ranged(point, "rtf_after_first", 1, 3),
+            ranged(point, "continuity", 100, 1),
+            ranged(point, "underrun_mean", 1, 3),
+            ranged(point, "ttfp_mean", 1, 3),
+            ranged(point, "underrun_max", 1, 3),
+        )
+    return table
+
+
+def ranged(point: Point, name: str, factor: float, digits: int) -> str:
+    median, span = point.median()[name], point.span(name)
+    text = shown(median, factor, digits)
+    if span is None or len(point.rounds) == 1:
+        return text
+    return f"{text} ({shown(span[0], factor, digits)}-{shown(span[1], factor, digits)})"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="./tritone bench experiment-8124", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("--voice", default="paced-ascend-910b", help="a paced voice (paced-ascend-910b)")
+    parser.add_argument("--arms", default=",".join(ARMS), help=f"which schedules ({','.join(ARMS)})")
+    parser.add_argument("--codec", default="unbatched,batched", help="which codecs (unbatched,batched)")
+    parser.add_argument("--requests", type=whole_numbers, default=[40], metavar="N,N", help="a round (40)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, after a cold one (5)")
+    parser.add_argument("--concurrency", type=int, default=CONCURRENCY, help="streams at once (8)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--csv", type=Path, metavar="FILE")
+    parser.add_argument("--plots", type=Path, metavar="DIR")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = build_parser().parse_args(arguments)
+    arms, codecs = options.arms.split(","), options.codec.split(",")
+    for name, chosen, known in (("--arms", arms, tuple(ARMS)), ("--codec", codecs, ("unbatched", "batched"))):
+        if wrong := [one for one in chosen if one not in known]:
+            raise ValueError(f"{name} {wrong[0]}: choose among {', '.join(known)}")
+    console = terminal()
+    console.print(environment.headline())
+    console.print(SIMULATED)
+    segment_chars = load_voice(voice_path(options.voice)).segment_chars
+    results: dict[tuple[str, bool, int], Point] = {}
+    measured: list[Measured] = []
+    for codec in codecs:
+        batched = codec == "batched"
+        for key in arms:
+            plan = server_plan(options.voice, ARMS[key], batched)
+            with BenchServer(plan) as server, Bar() as bar:
+                for requests in options.requests:
+                    label = f"{ARMS[key].name}, {codec}, {requests} requests"
+                    rounds = Plan(requests, 0, options.rounds, discard_first=True, seed=options.seed)
+                    one = asyncio.run(
+                        measure_arm(
+                            server, options.concurrency, rounds, bar, label=label, segment_chars=segment_chars
+                        )
+                    )
+                    measured.append(one)
+                    results[key, batched, requests] = one.point
+    print_points(console, [one.point for one in measured], f"voice {options.voice}, C{options.concurrency}")
+    console.print()
+    console.print(comparison(results))
+    if options.csv:
+        write_csv(options.csv, [one.point for one in measured])
+    if options.json:
+        document = {
+            "notes": [SIMULATED],
+            "environment": environment.describe(),
+            "published": {key: vars(row) for key, row in PUBLISHED.items()},
+            "points": [one.point.to_dict() for one in measured],
+        }
+        options.json.write_text(json.dumps(document), encoding="utf-8")
+    if options.plots:
+        streams = {one.point.label: trace for one in measured if (trace := plots.worst(one.traces))}
+        plots.plot_buffers(options.plots / "experiment_8124.png", streams, "worst stream of each arm")
+    return int(any(one.point.faults for one in measured))
