@@ -70,11 +70,10 @@ def test_streamed_audio_is_the_whole_decode_for_every_kind_of_family(name, ledge
 
 def test_a_stream_of_no_frames_has_a_clean_end(ledger):
     with Wires(FAMILIES["qwen"], ledger) as wires:
-        calls = [wires.speak("Nothing.", seed=seed, eagerness=5.0).wait() for seed in range(12)]
-        silent = [call for call in calls if call.samples.size == 0]
-        assert silent, "no seed ended at its first step; make the talker more eager"
-        for call in silent:
-            assert [info["finish_reason"] for _, info in call.chunks] == ["stop"]
+        # Some seed draws the end at its first step.
+        calls = (wires.speak("Nothing.", seed=seed, eagerness=5.0).wait() for seed in range(200))
+        silent = next(call for call in calls if call.samples.size == 0)
+        assert [info["finish_reason"] for _, info in silent.chunks] == ["stop"]
 
 
 def test_a_budget_ends_a_stream_with_reason_length(ledger):
