@@ -8,3 +8,4 @@ from bench.server import ServerPlan
 
 REPOSITORIES = Path(__file__).parent
 FRAME_BLS = ServerPlan("paced-zero", repository=REPOSITORIES / "frame_bls")
+POLLING = ServerPlan("paced-zero", repository=REPOSITORIES / "polling")
