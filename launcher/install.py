@@ -30,7 +30,11 @@ Pip = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class InstallError(Exception):
-    """The installation cannot go on; the message tells the way out."""
+    """The installation cannot go on; the message tells the way out. see_log: only pip knows the reason."""
+
+    def __init__(self, message: str, see_log: bool = False) -> None:
+        super().__init__(message)
+        self.see_log = see_log
 
 
 def step(message: str) -> None:
@@ -63,7 +67,8 @@ class LoggedPip:
                     break
                 except subprocess.TimeoutExpired:
                     step(f"  still installing, {time.monotonic() - started:.0f} s")
-            log.write(output)
+            if "--report" not in arguments:
+                log.write(output)
         return subprocess.CompletedProcess(command, process.returncode, output, "")
 
     def tail(self, lines: int = 15) -> str:
@@ -112,12 +117,12 @@ def install_cpu_torch(pip: Pip) -> str:
         return "your package index"
     if pip("install", "--quiet", "--no-deps", "--index-url", CPU_INDEX, pinned, quick=True).returncode == 0:
         if pip("install", "--quiet", pinned).returncode:
-            raise InstallError(f"what {pinned} needs could not be installed.")
+            raise InstallError(f"what {pinned} needs could not be installed.", see_log=True)
         return CPU_INDEX
     offer = offered_torch(pip)
     if offer is not None and is_cpu_build(offer):
         if pip("install", "--quiet", f"torch=={TORCH_VERSION}").returncode:
-            raise InstallError(f"torch {TORCH_VERSION} could not be installed.")
+            raise InstallError(f"torch {TORCH_VERSION} could not be installed.", see_log=True)
         return "your package index"
     version = ".".join(map(str, sys.version_info[:2]))
     what = "offers only the CUDA build (several GB)" if offer is not None else "does not have it"
@@ -157,7 +162,7 @@ def install_torch(pip: Pip, choice: str) -> None:
         and choice in ("cpu", "cuda")
         and pip("uninstall", "--quiet", "--yes", "torch").returncode
     ):
-        raise InstallError(f"torch {have['version']} could not be removed.")
+        raise InstallError(f"torch {have['version']} could not be removed.", see_log=True)
     if choice in ("auto", "cpu"):
         step(f"[1/3] PyTorch {TORCH_VERSION}, CPU build (190 MB)")
         step(f"      from {install_cpu_torch(pip)}")
@@ -170,7 +175,7 @@ def install_torch(pip: Pip, choice: str) -> None:
     requirement = f"torch==={TORCH_VERSION}" if choice == "cuda" else choice
     step(f"[1/3] PyTorch as asked for: {requirement} (CUDA builds are several GB)")
     if pip("install", "--quiet", requirement).returncode:
-        raise InstallError(f"{requirement} could not be installed.")
+        raise InstallError(f"{requirement} could not be installed.", see_log=True)
 
 
 def install_project(pip: Pip, root: Path, extras: Sequence[str]) -> None:
@@ -181,7 +186,7 @@ def install_project(pip: Pip, root: Path, extras: Sequence[str]) -> None:
         step("      numpy 1.26 has no wheel for Python 3.13: it is compiled (minutes, needs a C compiler)")
     target = str(root) + (f"[{','.join(wanted)}]" if wanted else "")
     if pip("install", "--quiet", "--editable", target).returncode:
-        raise InstallError("the packages could not be installed.")
+        raise InstallError("the packages could not be installed.", see_log=True)
 
 
 def check(root: Path) -> None:
@@ -223,7 +228,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run(want, stamp, pip)
     except InstallError as error:
-        if pip.tail():
+        if error.see_log:
             step(f"end of {pip.log}:\n{pip.tail()}")
         step(str(error))
         return 1
