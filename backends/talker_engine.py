@@ -36,6 +36,8 @@ __all__ = ["EngineStep", "ServerFull", "SpeechStream", "TalkerCounters", "Talker
 # Steps a piece may take beyond those of its frames: silent ones (a start step, dropped rows).
 _SPARE_STEPS = 64
 _SMALLEST_LENGTH_BUCKET = 128
+# Plain integers: operators of enumerations cost a microsecond each.
+_VALID, _ENDED, _FAILED = int(StepFlag.VALID), int(StepFlag.ENDED), int(StepFlag.FAILED)
 # Positions of a joint prefill where prompts cannot be cut and nobody is stepping.
 _UNCUT_PREFILL = 256
 
@@ -77,7 +79,8 @@ class TalkerEngine:
         self._per_frame_text = talker.text_mode == "per_frame"
         self._assembled = not talker.spec.whole_frames
         self._dtype = np.int32 if talker.spec.kind == "codes" else np.float32
-        self._sizes = np.array(talker.spec.sizes, np.int64)
+        # Unsigned: a negative code is a huge one, so one comparison finds both.
+        self._sizes = np.array(talker.spec.sizes, np.uint64)
         self._budget = PrefillBudget(talker.prefill_chunk or _UNCUT_PREFILL)
         self.counters = TalkerCounters()
 
@@ -379,12 +382,11 @@ class TalkerEngine:
         """Account for a step's rows: frames out, pieces and streams ended."""
         raw = packed[:, :-1]
         flags = packed[:, -1].astype(np.int64)
-        valid = (flags & StepFlag.VALID) != 0
-        bad = (flags & StepFlag.FAILED) != 0
+        bad = (flags & _FAILED) != 0
         if self._spec.kind == "latent":
             bad |= ~np.isfinite(raw).all(1)
         elif not self._assembled:
-            bad |= valid & ((raw < 0) | (raw >= self._sizes)).any(1)
+            bad |= (raw.view(np.uint64) >= self._sizes).any(1) & ((flags & _VALID) != 0)
         whole: list[int] = []
         step = self.counters.steps
         for i, (stream, flag, is_bad) in enumerate(zip(streams, flags.tolist(), bad.tolist(), strict=True)):
@@ -395,7 +397,7 @@ class TalkerEngine:
                 continue
             piece.steps += 1
             made = 0
-            if flag & StepFlag.VALID:
+            if flag & _VALID:
                 if piece.assembler is None:
                     whole.append(i)
                     made = 1
@@ -407,7 +409,7 @@ class TalkerEngine:
                         continue
             stream.frames += made
             piece.frames += made
-            self._advance(stream, piece, bool(flag & StepFlag.ENDED), out)
+            self._advance(stream, piece, bool(flag & _ENDED), out)
         if whole:
             out.streams.extend(streams[i] for i in whole)
             rows = raw if len(whole) == len(streams) else raw[whole]
@@ -417,7 +419,7 @@ class TalkerEngine:
         """Put an assembler's frames out, no more than the stream may still make; returns their number."""
         array = frames.numpy()[: stream.request.max_frames - stream.frames]
         if len(array):
-            if self._spec.kind == "codes" and ((array < 0) | (array >= self._sizes)).any():
+            if self._spec.kind == "codes" and (array.view(np.uint64) >= self._sizes).any():
                 raise _bad_row("codes", array)
             out.streams.extend([stream] * len(array))
             out.frames.append(array.astype(self._dtype))
