@@ -182,3 +182,10 @@ def test_control_markers_in_a_text_are_plain_text(custom):
 def test_blank_text_is_refused(custom):
     with pytest.raises(ValueError, match="the text is blank"):
         build(custom, " \n")
+
+
+def test_a_prompt_that_the_cache_cannot_hold_is_refused_with_the_way_out(custom):
+    custom.allocate(1, 32)
+    with pytest.raises(ValueError, match=r"take \d+ positions before the first frame; the limit is 31"):
+        build(custom, "Far too much to say in so few positions.")
+    custom.allocate(1, 128)

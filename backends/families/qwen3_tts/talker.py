@@ -92,12 +92,13 @@ class Qwen3Talker(Talker):
         vocabulary = torch.arange(config.codec_vocab, device=self.device)
         self._end = vocabulary == config.ids.codec_eos
         self._forbidden = (vocabulary >= config.codec_vocab - RESERVED_CODES) & ~self._end
-        self.allocate(0, 1)
+        self._longest = 0  # positions a prompt may take, known once the state is allocated
 
     # State.
 
     def allocate(self, max_slots: int, max_length: int) -> None:
         rows, device = max_slots + 1, self.device
+        self._longest = max_length - 1
         self._cache = self.network.backbone.slot_cache(max_slots, max_length)
         weights = self.network.head.weight
         self._hidden = torch.zeros(rows, weights.shape[1], device=device, dtype=weights.dtype)
@@ -124,7 +125,14 @@ class Qwen3Talker(Talker):
 
     def build_prompt(self, request: SpeechRequest, text: str, first: bool) -> Prompt:
         with torch.inference_mode():
-            return self._prompts.build(request, text, first)
+            prompt = self._prompts.build(request, text, first)
+        taken = len(prompt.inputs)
+        if self._longest and taken > self._longest:
+            raise ValueError(
+                f"text, instructions and reference take {taken} positions before the first frame; the limit is "
+                f"{self._longest} (engine.max_length of the voice, less one): shorten them or raise it"
+            )
+        return prompt
 
     def text_ready(self, request: SpeechRequest, text: str, first: bool) -> int:
         return self._prompts.text_ready(request, text, first)
