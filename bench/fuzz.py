@@ -38,12 +38,14 @@ SETTLE_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class FuzzPlan:
-    """requests: how many. first: number of the first. parallel: how many at a time. seed: of all chance."""
+    """requests: how many. first: number of the first. parallel: how many at a time. seed: of all chance.
+    open_text: some requests leave their text open, which takes limits.idle_seconds each."""
 
     requests: int = 10_000
     first: int = 0
     parallel: int = 12
     seed: int = 1
+    open_text: bool = True
 
 
 @dataclass
@@ -105,7 +107,7 @@ class Fuzzer:
 
     def _draws(self) -> Iterator[tuple[int, str, Any]]:
         """(number, kind, action); drawn in the order of the numbers whoever sends them."""
-        mischief, source = Mischief(self._plan.seed), random.Random(self._plan.seed)
+        mischief, source = Mischief(self._plan.seed, self._plan.open_text), random.Random(self._plan.seed)
         for number in range(self._plan.first + self._plan.requests):
             misuse, way = mischief.draw(), source.random()
             data = source.randbytes(source.randrange(2_000))

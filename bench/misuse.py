@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from client.request import new_stream_id
-
 MAX_SECONDS = 0.5  # of audio that a request may bring which happens to be valid
 
 DATATYPES = (
@@ -137,18 +135,18 @@ STRINGS = (
 
 @dataclass(frozen=True)
 class Misuse:
-    """A request and what kind of mischief it is. stream_id: by which it can be cancelled, empty if by none."""
+    """A request and what kind of mischief it is."""
 
     kind: str
     request: pb.ModelInferRequest
-    stream_id: str
 
 
 class Mischief:
-    """An endless supply of them."""
+    """An endless supply of them. open_text: some leave their text open, and then say nothing."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, open_text: bool = True) -> None:
         self._random = random.Random(seed)
+        self._open_text = open_text
         self._kinds: Sequence[tuple[str, Callable[[], pb.ModelInferRequest]]] = (
             ("text", self._odd_text),
             ("text", self._odd_text),
@@ -165,11 +163,7 @@ class Mischief:
 
     def draw(self) -> Misuse:
         kind, make = self._random.choice(self._kinds)
-        request = make()
-        stream_id = ""
-        if "op" not in request.parameters and "stream_id" in request.parameters:
-            stream_id = request.parameters["stream_id"].string_param
-        return Misuse(kind, request, stream_id)
+        return Misuse(kind, make())
 
     # What is said.
 
@@ -342,7 +336,7 @@ class Mischief:
         request.parameters["op"].string_param = source.choice(OPERATIONS)
         if source.random() < 0.8:
             request.parameters["stream_id"].string_param = source.choice(
-                (new_stream_id(), self.text()[:200], "x")
+                (self._new_id(), self.text()[:200], "x")
             )
         if source.random() < 0.5:
             self._set_value(
@@ -389,16 +383,19 @@ class Mischief:
     # The common part.
 
     def _empty(self, model: str) -> pb.ModelInferRequest:
-        request = pb.ModelInferRequest(model_name=model, id=new_stream_id())
+        request = pb.ModelInferRequest(model_name=model, id=self._new_id())
         request.parameters["triton_enable_empty_final_response"].bool_param = True
         return request
+
+    def _new_id(self) -> str:
+        return f"{self._random.getrandbits(128):032x}"
 
     def _valid(self) -> pb.ModelInferRequest:
         request = self._empty("tts")
         request.parameters["max_seconds"].double_param = MAX_SECONDS
         if self._random.random() < 0.5:
             request.parameters["stream_id"].string_param = request.id
-            if self._random.random() < 0.1:
+            if self._open_text and self._random.random() < 0.1:
                 request.parameters["text_open"].bool_param = True
         self._set_text(request, PLAIN.encode())
         return request

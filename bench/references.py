@@ -60,6 +60,24 @@ class Comparison:
             self.fault = f"{len(self._expected) - self.position} samples are missing at the end"
 
 
+@dataclass(frozen=True)
+class KnownSpeech:
+    """References of three lengths: under two seconds, about four, about twelve."""
+
+    short: Sequence[Reference]
+    medium: Sequence[Reference]
+    long: Sequence[Reference]
+
+
+async def speak_all(url: str, seeds: Sequence[int] = (1, 2)) -> KnownSpeech:
+    """On an otherwise idle server."""
+    return KnownSpeech(
+        await speak_references(url, SHORT, seeds),
+        await speak_references(url, MEDIUM, seeds),
+        await speak_references(url, LONG, seeds),
+    )
+
+
 async def speak_references(url: str, texts: Sequence[str], seeds: Sequence[int]) -> list[Reference]:
     """Each text with each seed, one after the other."""
     references = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import random
 import time
@@ -26,7 +27,7 @@ from bench import environment
 from bench.endings import HANG_SECONDS, send
 from bench.fuzz import settle
 from bench.misuse import Mischief
-from bench.references import LONG, MEDIUM, SHORT, Comparison, Reference, speak_references
+from bench.references import Comparison, KnownSpeech, Reference, speak_all
 from bench.session import Bar
 from bench.supervised import Reading, Watched, supervised_server
 from client.config import ClientConfig
@@ -48,6 +49,7 @@ MIX: Mapping[str, int] = {
 }
 CANCELS = ("cancel", "close", "drop", "http drop")
 EXPECTED_ERRORS = ("FULL",)  # refused at once: no fault of a server that is full
+QUIET_SECONDS = 1.0
 SHORT_SHARE, MEDIUM_SHARE = 0.70, 0.27
 
 
@@ -106,7 +108,7 @@ class Soak:
         self._plan = plan
         self._watched = watched
         self._random = random.Random(plan.seed)
-        self._mischief = Mischief(plan.seed)
+        self._mischief = Mischief(plan.seed, open_text=False)  # which would wait for limits.idle_seconds
         self._report = SoakReport(plan)
         self._options = ClientConfig(url, keepalive=None).channel_options()
         self._kinds: Mapping[str, Callable[[Any, Reference], Awaitable[Ended]]] = {
@@ -120,13 +122,10 @@ class Soak:
             "bad": self._bad,
         }
 
-    async def run(self, bar: Bar) -> SoakReport:
+    async def run(self, speech: KnownSpeech, bar: Bar) -> SoakReport:
+        """speech: of this server."""
         plan, report = self._plan, self._report
-        self._references = {
-            "short": await speak_references(self._url, SHORT, [1, 2, 3]),
-            "medium": await speak_references(self._url, MEDIUM, [1, 2]),
-            "long": await speak_references(self._url, LONG, [1, 2]),
-        }
+        self._speech = speech
         bar.begin("soak", plan.requests)
         self._read("start")
         began = time.monotonic()
@@ -143,15 +142,18 @@ class Soak:
             await asyncio.gather(*(user() for _ in range(plan.streams)))
         report.wall_seconds = time.monotonic() - began
         report.faults += await settle(self._url, self._watched, report.readings.get("start"))
+        gc.collect()
+        await asyncio.sleep(QUIET_SECONDS)  # closed connections leave the server's tables
         self._read("end")
         return report
 
     def _draw(self) -> Reference:
         chance = self._random.random()
-        length = (
-            "short" if chance < SHORT_SHARE else "medium" if chance < SHORT_SHARE + MEDIUM_SHARE else "long"
+        if chance < SHORT_SHARE:
+            return self._random.choice(self._speech.short)
+        return self._random.choice(
+            self._speech.medium if chance < SHORT_SHARE + MEDIUM_SHARE else self._speech.long
         )
-        return self._random.choice(self._references[length])
 
     def _read(self, moment: str) -> None:
         if self._watched is not None:
@@ -407,7 +409,8 @@ def main(arguments: Sequence[str]) -> int:
                 supervised_server(options.voice, device=options.device, probe_seconds=0.0)
             )
             url, http = watched.settings.grpc_url, (watched.settings.host, watched.settings.http_port)
-        report = asyncio.run(Soak(url, http, plan, watched).run(bar))
+        speech = asyncio.run(speak_all(url))
+        report = asyncio.run(Soak(url, http, plan, watched).run(speech, bar))
     leaked = watched.leaked if watched else None
     if leaked:
         report.faults.append(f"Triton still held {leaked} requests at its end")
