@@ -11,7 +11,7 @@ from backends.serving.window import Window
 
 
 class TalkerResponder(Protocol):
-    """The way back of one request at the talker. Each method that ends the request may be called once, by one thread."""
+    """The way back of one request at the talker: one thread uses it, and ends it once."""
 
     def window(self, window: Window, last: bool) -> None:
         """Send a window to the codec; `last` ends the request at the talker."""

@@ -1,15 +1,12 @@
-"""The talker process: requests in, windows out. The orchestrator of the product lives here.
+"""The talker process: requests in, windows out.
 
-One loop thread owns everything: it admits streams, steps the talker engine for all of them at once, puts each
-new frame into its stream's buffer and sends a window to the codec whenever the stream's chunk policy says so.
-Orchestrating in the process that generates costs an eighth of a decoupled BLS call a frame, which also crashes
-the server's Python backend under load.
+One loop thread owns everything: it admits streams, steps the talker engine for all of them at once and hands the
+frames to the orchestrator, which sends windows to the codec. It also watches the codec, over the ledger.
 """
 
 from __future__ import annotations
 
 import queue
-import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -19,49 +16,18 @@ from typing import Any
 import numpy as np
 
 from backends.serving.errors import ErrorCode, ServingError, invalid
-from backends.serving.flow import FlowWindow
 from backends.serving.frontend import Built, FrontEnd, StreamText
-from backends.serving.ledger import GENERATION_BITS, ROWS, Ledger, Outcome
+from backends.serving.ledger import Ledger, Outcome
+from backends.serving.orchestrator import Orchestrator
 from backends.serving.ports import Log, Metrics, TalkerResponder
 from backends.serving.requests import Control, Speech, read_control, read_speech
-from backends.serving.window import Window
+from backends.serving.sessions import Session, Sessions
 from backends.talker import Talker
 from backends.talker_engine import EngineStep, ServerFull, SpeechStream, TalkerEngine
 from backends.voice import VoiceConfig
-from chunk_policies import ChunkPolicy, StreamBuffer
 
 WATCH_SECONDS = 0.02
 PUBLISH_SECONDS = 1.0
-# A closed row whose codec never answers (it died) is taken back after this long.
-ROW_LIMBO_SECONDS = 5.0
-
-
-@dataclass(eq=False)
-class Session:
-    """One open stream as the orchestrator sees it.
-
-    seen: whether the codec knows the stream. sent: chunks sent. delivered: frames sent as new. prefix: frames
-    that prime the codec, until the first chunk is sent. finish_reason: set once the talker made its last frame;
-    the chunks may still be on the way out.
-    """
-
-    speech: Speech
-    responder: TalkerResponder
-    row: int
-    generation: int
-    stream: SpeechStream
-    text: StreamText
-    policy: ChunkPolicy
-    buffer: StreamBuffer
-    opened: float
-    last_text: float
-    flow: FlowWindow | None = None
-    seen: bool = False
-    sent: int = 0
-    delivered: int = 0
-    first_sent: float | None = None
-    prefix: np.ndarray | None = None
-    finish_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,17 +61,16 @@ class TalkerService:
         self._clock = clock
         self._inbox: queue.SimpleQueue[_Arrival | Built | Callable[[], None]] = queue.SimpleQueue()
         self._front_end = FrontEnd(talker, self._inbox.put)
-        self._sessions: dict[SpeechStream, Session] = {}
-        self._by_id: dict[str, Session] = {}
-        self._outgoing: dict[Session, None] = {}  # sessions that may have a chunk ready, in order
-        self._free_rows = deque(range(ROWS))
-        self._limbo: deque[tuple[float, int, int]] = deque()
+        self._sessions = Sessions(ledger)
         self._codec_epoch = 0
         self._codec_alive = True
         self._waits_for_credit = False
         self._drain_deadline: float | None = None
         self._stopping = False
         self._counts: Counter[str] = Counter()
+        self._orchestrator = Orchestrator(
+            talker.spec, talker.windowed, ledger, voice.engine.credit, self._counts, clock
+        )
         self._last_watch = self._last_publish = 0.0
 
     # From Triton's threads.
@@ -167,8 +132,11 @@ class TalkerService:
             self._pause(now)
             step = self._engine.step()
             self._collect(step)
-            self._deliver()
-            self._feed()
+            for session in self._orchestrator.deliver():
+                self._counts[f"finished_{session.finish_reason}_total"] += 1
+                self._close(session, Outcome.COMPLETE)
+            for session in self._sessions:
+                self._feed(session)
             wait = self._wait_seconds(step)
         self._front_end.stop()
 
@@ -177,7 +145,7 @@ class TalkerService:
         if not step.idle:
             return 0.0
         # The codec cannot wake this loop: look at the ledger often while a stream waits for credit.
-        return 0.001 if self._waits_for_credit or self._outgoing else WATCH_SECONDS
+        return 0.001 if self._waits_for_credit or self._orchestrator.waiting else WATCH_SECONDS
 
     def _receive(self, wait: float) -> None:
         try:
@@ -213,7 +181,7 @@ class TalkerService:
                 responder,
                 ServingError(ErrorCode.UNAVAILABLE, "the codec is not running; try again in seconds"),
             )
-        if speech.stream_id and speech.stream_id in self._by_id:
+        if self._sessions.named(speech.stream_id) is not None:
             return self._refuse(responder, invalid(f"stream_id {speech.stream_id!r} is speaking already"))
         fed = speech.text_open and self._talker.text_mode == "per_frame"
         text = StreamText(speech.request, self._voice.segment_chars, not speech.text_open, fed)
@@ -225,8 +193,8 @@ class TalkerService:
             text_ended=not fed,
         )
         try:
-            if not self._free_rows:
-                raise ServerFull(f"all {ROWS} ledger rows are in use")
+            if not self._sessions.has_row:
+                raise ServerFull("all ledger rows are in use; try again later")
             self._engine.admit(stream)
         except ServerFull as error:
             return self._refuse(responder, ServingError(ErrorCode.FULL, f"the server is full: {error}"))
@@ -236,37 +204,11 @@ class TalkerService:
             load=self._engine.load,
             windowed=self._talker.windowed,
         )
-        session = Session(
-            speech=speech,
-            responder=responder,
-            row=self._free_rows.popleft(),
-            # Only who was given it can send the codec a window of this stream.
-            generation=secrets.randbits(GENERATION_BITS) + 1,
-            stream=stream,
-            text=text,
-            policy=policy,
-            buffer=StreamBuffer(policy),
-            opened=self._clock(),
-            last_text=self._clock(),
-            flow=FlowWindow(speech.flow_window_seconds) if speech.flow_window_seconds else None,
-        )
-        self._sessions[stream] = session
-        if speech.stream_id:
-            self._by_id[speech.stream_id] = session
-        self._ledger.open_row(session.row, session.generation)
-        self._send(session, self._empty_window(session, index=-1), last=False)
-        self._feed_one(session)
+        session = self._sessions.open(speech, responder, stream, text, policy, self._clock())
+        self._orchestrator.announce(session)
+        self._feed(session)
 
-    def _empty_window(self, session: Session, index: int) -> Window:
-        spec = self._talker.spec
-        empty = np.zeros((0, spec.width), np.int32 if spec.kind == "codes" else np.float32)
-        return Window(session.row, session.generation, index, empty)
-
-    def _feed(self) -> None:
-        for session in list(self._sessions.values()):
-            self._feed_one(session)
-
-    def _feed_one(self, session: Session) -> None:
+    def _feed(self, session: Session) -> None:
         """Keep one prompt prepared ahead of the talker, and pass ids of fed text at once."""
         text, stream = session.text, session.stream
         if text.pieces and not text.building and (text.fed or not stream.prompts):
@@ -280,10 +222,10 @@ class TalkerService:
         session = built.owner
         assert isinstance(session, Session)
         session.text.building = False
-        if session.stream not in self._sessions:
+        if session not in self._sessions:
             return
         if built.empty and not (session.text.first and session.text.exhausted):
-            return self._feed_one(session)
+            return self._feed(session)
         if built.error is not None:
             if built.error.__cause__ is not None:
                 self._log.error(f"text front end: {built.error.__cause__!r}")
@@ -292,20 +234,10 @@ class TalkerService:
             session.text.first = False
             prefix = built.prompt.prefix_frames
             if prefix is not None and session.sent == 0:
-                self._prime(session, prefix.numpy())
+                self._orchestrator.prime(session, prefix.numpy())
             session.stream.prompts.append(built.prompt)
         session.stream.text_ids.extend(built.text_ids)
-        self._feed_one(session)
-
-    def _prime(self, session: Session, prefix: np.ndarray) -> None:
-        """Frames that the codec shall have heard before the first: priming context, or a window's left context."""
-        frames = prefix.astype(np.int32 if self._talker.spec.kind == "codes" else np.float32)
-        if not self._talker.windowed:
-            session.prefix = frames
-            return
-        session.policy.prime(len(frames))
-        for frame in frames:
-            session.buffer.put(frame)
+        self._feed(session)
 
     def _control(self, control: Control, responder: TalkerResponder) -> None:
         if control.op == "ping":
@@ -313,7 +245,7 @@ class TalkerService:
         if control.op == "drain":
             self._drain(control.limit_seconds)
             return responder.status(self._status(control))
-        session = self._by_id.get(control.stream_id)
+        session = self._sessions.named(control.stream_id)
         if control.op == "ack":
             return self._acknowledge(session, control, responder)
         if session is None:
@@ -325,13 +257,13 @@ class TalkerService:
         elif control.op == "append":
             session.last_text = self._clock()
             session.text.append(control.text)
-            self._feed_one(session)
+            self._feed(session)
         else:
             session.text.end()
             if session.text.first and not (session.text.pieces or session.text.building):
                 self._fail(session, invalid("the text ended without a word; append text before op=end"))
             else:
-                self._feed_one(session)
+                self._feed(session)
         responder.status(self._status(control))
 
     def _acknowledge(self, session: Session | None, control: Control, responder: TalkerResponder) -> None:
@@ -343,7 +275,7 @@ class TalkerService:
                     invalid(f"stream {control.stream_id!r} was started without flow_window_seconds"),
                 )
             position = control.position / self._talker.spec.sample_rate
-            session.flow.acknowledge(position, self._sent_seconds(session), self._clock())
+            session.flow.acknowledge(position, self._orchestrator.sent_seconds(session), self._clock())
         responder.status(self._status(control))
 
     def _status(self, control: Control) -> dict[str, Any]:
@@ -359,97 +291,38 @@ class TalkerService:
             "codec_alive": self._codec_alive,
         }
 
-    # Frames to windows.
+    # Frames.
 
     def _pause(self, now: float) -> None:
         """Hold streams back for want of credit, of room at their clients, or of text."""
-        credit = self._voice.engine.credit
         self._waits_for_credit = False
-        for session in self._sessions.values():
-            waits = self._ledger.in_flight(session.row, session.generation) >= credit
+        for session in self._sessions:
+            waits = self._orchestrator.out_of_credit(session)
             self._waits_for_credit |= waits
-            blocked = session.flow is not None and session.flow.blocked(self._sent_seconds(session), now)
+            sent = self._orchestrator.sent_seconds(session)
+            blocked = session.flow is not None and session.flow.blocked(sent, now)
             session.stream.paused = waits or blocked
             if blocked or session.stream.waiting_for_text:
                 session.policy.observe_pause()
-
-    def _sent_seconds(self, session: Session) -> float:
-        return session.delivered * self._talker.spec.seconds
 
     def _collect(self, step: EngineStep) -> None:
         now = self._clock()
         self._counts["frames_total"] += len(step.streams)
         for stream, frame in zip(step.streams, step.frames, strict=True):
-            session = self._sessions[stream]
-            session.buffer.put(frame)
-            session.policy.observe_frame(now)
-            self._outgoing[session] = None
+            self._orchestrator.put(self._sessions.of(stream), frame, now)
         for stream, reason, error in step.ended:
-            session = self._sessions[stream]
-            if error is not None:
-                self._log.error(f"talker failed for one stream: {error!r}")
-                self._fail(session, ServingError(ErrorCode.INTERNAL, "the talker failed for this stream"))
+            session = self._sessions.of(stream)
+            if error is None:
+                self._orchestrator.end(session, reason)
                 continue
-            session.finish_reason = reason
-            session.buffer.signal_done()
-            self._outgoing[session] = None
-
-    def _deliver(self) -> None:
-        """Send every window that is due and has credit."""
-        credit = self._voice.engine.credit
-        for session in list(self._outgoing):
-            while (
-                session in self._outgoing
-                and session.buffer.has_chunk_ready()
-                and self._ledger.in_flight(session.row, session.generation) < credit
-            ):
-                self._send_chunk(session)
-            if session in self._outgoing and not session.buffer.has_chunk_ready():
-                del self._outgoing[session]
-
-    def _send_chunk(self, session: Session) -> None:
-        chunk = session.buffer.pop_chunk()
-        window = self._empty_window(session, session.sent)
-        frames = np.stack(chunk.items) if chunk.items else window.frames
-        context = chunk.context_items
-        if session.prefix is not None:
-            frames = np.concatenate([session.prefix, frames])
-            context = len(session.prefix)
-            session.prefix = None
-        new = len(frames) - context
-        window = Window(
-            row=session.row,
-            generation=session.generation,
-            index=session.sent,
-            frames=frames,
-            context=context,
-            start=session.delivered,
-            finish_reason=session.finish_reason if chunk.is_final else None,
-        )
-        session.sent += 1
-        session.delivered += new
-        if session.first_sent is None:
-            session.first_sent = self._clock()
-        session.stream.deadline = session.first_sent + session.delivered * self._talker.spec.seconds
-        self._counts["chunks_total"] += 1
-        self._send(session, window, last=chunk.is_final)
-        if chunk.is_final:
-            self._counts[f"finished_{session.finish_reason}_total"] += 1
-            self._close(session, Outcome.COMPLETE)
-
-    def _send(self, session: Session, window: Window, last: bool) -> None:
-        # The codec may see the window before this call returns, so the count comes first.
-        self._ledger.sent[session.row] += 1
-        session.responder.window(window, last)
+            self._log.error(f"talker failed for one stream: {error!r}")
+            self._fail(session, ServingError(ErrorCode.INTERNAL, "the talker failed for this stream"))
 
     # Ends.
 
     def _close(self, session: Session, outcome: Outcome, message: str = "") -> None:
-        self._ledger.close_row(session.row, outcome, message)
-        del self._sessions[session.stream]
-        self._outgoing.pop(session, None)
-        self._by_id.pop(session.speech.stream_id, None)
-        self._limbo.append((self._clock(), session.row, session.generation))
+        self._orchestrator.forget(session)
+        self._sessions.close(session, outcome, message, self._clock())
 
     def _cancel(self, session: Session) -> None:
         """Stop at once. The codec, which holds the stream's last request, tells the client that it was cancelled."""
@@ -475,58 +348,49 @@ class TalkerService:
             self._fail_all(ServingError(ErrorCode.UNAVAILABLE, "the server is shutting down"))
 
     def _fail_all(self, error: ServingError) -> None:
-        for session in list(self._sessions.values()):
+        for session in self._sessions:
             self._fail(session, error)
 
     # Watching the other side.
 
     def _watch(self, now: float) -> None:
         self._watch_codec()
-        for session in list(self._sessions.values()):
-            verdict = int(self._ledger.verdict[session.row])
-            session.seen = session.seen or self._ledger.seen(session.row, session.generation)
-            if verdict == session.generation:
-                self._counts["disconnected_total"] += 1
-                self._cancel(session)
-            elif verdict == -session.generation:
-                self._fail(session, ServingError(ErrorCode.INTERNAL, "the codec failed for this stream"))
-            elif not session.seen and now - session.opened > self._voice.limits.stuck_seconds:
-                self._disown(session)
-            elif (
-                not session.text.ended
-                and session.stream.waiting_for_text
-                and now - session.last_text > self._voice.limits.idle_seconds
-            ):
-                limit = self._voice.limits.idle_seconds
-                self._fail(
-                    session,
-                    ServingError(
-                        ErrorCode.CANCELLED, f"no text came for {limit:g} s; use op=end to close the text"
-                    ),
-                )
-            elif session.flow is not None and session.flow.stalled(now) > self._voice.limits.stalled_seconds:
-                limit = self._voice.limits.stalled_seconds
-                self._counts["stalled_total"] += 1
-                self._fail(
-                    session,
-                    ServingError(
-                        ErrorCode.CANCELLED,
-                        f"the client took no audio for {limit:g} s (limits.stalled_seconds), "
-                        f"{session.flow.window:g} s of it unread; acknowledge by op=ack what is taken",
-                    ),
-                )
+        for session in self._sessions:
+            self._watch_session(session, now)
         if self._drain_deadline is not None and now >= self._drain_deadline and self._sessions:
             self._fail_all(ServingError(ErrorCode.UNAVAILABLE, "the server is shutting down"))
-        while self._limbo and self._row_is_free(now, *self._limbo[0]):
-            row = self._limbo.popleft()[1]
-            self._ledger.retire_row(row)
-            self._free_rows.append(row)
+        self._sessions.reclaim_rows(now)
         if now - self._last_publish >= PUBLISH_SECONDS:
             self._last_publish = now
             self._metrics.publish(self._values())
 
-    def _row_is_free(self, now: float, closed: float, row: int, generation: int) -> bool:
-        return int(self._ledger.released[row]) == generation or now - closed > ROW_LIMBO_SECONDS
+    def _watch_session(self, session: Session, now: float) -> None:
+        """End the stream if the codec says so, or if it has waited too long for its text or its client."""
+        limits = self._voice.limits
+        verdict = int(self._ledger.verdict[session.row])
+        session.seen = session.seen or self._ledger.seen(session.row, session.generation)
+        waiting = not session.text.ended and session.stream.waiting_for_text
+        if verdict == session.generation:
+            self._counts["disconnected_total"] += 1
+            self._cancel(session)
+        elif verdict == -session.generation:
+            self._fail(session, ServingError(ErrorCode.INTERNAL, "the codec failed for this stream"))
+        elif not session.seen and now - session.opened > limits.stuck_seconds:
+            self._disown(session)
+        elif waiting and now - session.last_text > limits.idle_seconds:
+            self._give_up(
+                session, f"no text came for {limits.idle_seconds:g} s; use op=end to close the text"
+            )
+        elif session.flow is not None and session.flow.stalled(now) > limits.stalled_seconds:
+            self._counts["stalled_total"] += 1
+            self._give_up(
+                session,
+                f"the client took no audio for {limits.stalled_seconds:g} s (limits.stalled_seconds), "
+                f"{session.flow.window:g} s of it unread; acknowledge by op=ack what is taken",
+            )
+
+    def _give_up(self, session: Session, reason: str) -> None:
+        self._fail(session, ServingError(ErrorCode.CANCELLED, reason))
 
     def _disown(self, session: Session) -> None:
         """The codec never saw the opening: somebody asked this model for the ensemble's outputs himself."""
