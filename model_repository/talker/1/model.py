@@ -20,7 +20,7 @@ class TritonPythonModel:
             torch.set_num_threads(voice.engine.threads)
         ledger = Ledger(settings.ledger, "talker")
         talker = load_family(voice.family).load_talker(voice, settings.device)
-        engine = TalkerEngine(talker, voice.engine, capture=capture_for(settings.device))
+        engine = TalkerEngine(talker, voice.engine, capture=capture_for(talker.device))
         engine.warm_up(lambda done, total: log.info(f"talker graph {done}/{total}"))
         for warning in voice.stream.warnings:
             log.warning(warning)
