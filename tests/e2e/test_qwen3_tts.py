@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -102,7 +103,8 @@ def expected(path: Path, text: str, seed: int, options: dict, layout: str = "aut
         max_frames=FRAMES,
     )
     prompt = talker.build_prompt(asked, text, True)
-    engine = TalkerEngine(talker, voice.engine, capture=EagerCapture())
+    alone = replace(voice.engine, max_slots=1)
+    engine = TalkerEngine(talker, alone, capture=EagerCapture())
     stream = SpeechStream(asked, more_prompts=False, text_ended=True)
     stream.prompts.append(prompt)
     engine.admit(stream)
