@@ -103,7 +103,7 @@ class CodecEngine:
         *,
         capture: CaptureBackend,
     ) -> None:
-        self._codec = codec
+        self.codec = codec
         self._spec = codec.spec
         self._slots = config.codec_slots or default_slots(config.max_slots)
         self._buckets = batch_buckets(config.codec_batch_buckets, self._slots)
@@ -115,7 +115,7 @@ class CodecEngine:
         self._jobs = 0  # submitted and neither decoded nor dropped
         self.counters = CodecCounters()
         codec.allocate(self._slots)
-        self._runner: GraphRunner[tuple[int, int]] = GraphRunner(
+        self.runner: GraphRunner[tuple[int, int]] = GraphRunner(
             name="codec",
             bind=self._bind,
             specs=self._specs,
@@ -129,7 +129,7 @@ class CodecEngine:
     @torch.inference_mode()
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
         """Capture the decoder for every (batch, frames) size; `progress(done, total)` after each."""
-        self._runner.warm_up(progress)
+        self.runner.warm_up(progress)
 
     @property
     def pending(self) -> int:
@@ -156,7 +156,7 @@ class CodecEngine:
 
     def _release(self, stream: _Stream) -> None:
         if stream.slot is not None:
-            self._codec.close(torch.tensor([stream.slot], device=self._codec.device))
+            self.codec.close(torch.tensor([stream.slot], device=self.codec.device))
             self._free.append(stream.slot)
             stream.slot = None
 
@@ -206,7 +206,7 @@ class CodecEngine:
             return
         if stream.planner is None:
             prefix = job.frames[: job.context]
-            stream.planner = PLANNERS[self._codec.mode](self._codec, self._sizes, prefix)
+            stream.planner = PLANNERS[self.codec.mode](self.codec, self._sizes, prefix)
         stream.planner.receive(job.frames[job.context :], job.final)
         stream.first_sample = stream.planner.emitted
         stream.call = stream.planner.next_call()
@@ -249,8 +249,8 @@ class CodecEngine:
         if streams:
             for stream in streams:
                 stream.slot = self._free.popleft()
-            slots = torch.tensor([s.slot for s in streams], device=self._codec.device)
-            self._codec.open(slots)
+            slots = torch.tensor([s.slot for s in streams], device=self.codec.device)
+            self.codec.open(slots)
 
     def _call(self, streams: list[_Stream]) -> None:
         """One codec call; row by row if it fails."""
@@ -276,7 +276,7 @@ class CodecEngine:
         n = len(rows)
         size = rows[0][1].size
         key = (next(b for b in self._buckets if b >= n), size)
-        control, frames = self._runner.inputs(key).arrays
+        control, frames = self.runner.inputs(key).arrays
         control[0, n:] = self._slots
         control[1, n:] = size
         control[2, n:] = 0
@@ -286,7 +286,7 @@ class CodecEngine:
             frames[i, :length] = call.frames
             frames[i, length:] = 0
             self.counters.padding_frames += size - length
-        outputs = self._runner.run(key)
+        outputs = self.runner.run(key)
         self.counters.batches += 1
         self.counters.rows += n
         self.counters.padding_rows += key[0] - n
@@ -344,7 +344,7 @@ class CodecEngine:
     def _bind(self, key: tuple[int, int]) -> Function:
         def decode(control: torch.Tensor, frames: torch.Tensor) -> Tensors:
             slots, lengths, final = control.unbind(0)
-            out = self._codec.decode(slots, frames, lengths, final.bool())
+            out = self.codec.decode(slots, frames, lengths, final.bool())
             return out.pcm, torch.stack([out.first, out.count], dim=1)
 
         return decode

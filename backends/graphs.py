@@ -185,6 +185,7 @@ class GraphRunner(Generic[Key]):
         self._inputs: dict[Key, StaticInputs] = {}
         self._replays: dict[Key, Callable[[], Tensors]] = {}
         self._warm = False
+        self.last_key: Key | None = None  # of the last `run`
 
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
         """Capture every key; `progress(done, total)` is called after each. A key that fails stays eager."""
@@ -216,6 +217,14 @@ class GraphRunner(Generic[Key]):
         inputs.upload()
         return inputs
 
+    def eager(self, key: Key) -> Function:
+        """The function of a key as it was bound, to be called with its tensors."""
+        return self._bind(key)
+
+    def make_idle(self, key: Key) -> None:
+        """Fill the buffers of a key so that its calls are harmless."""
+        self._fill_idle(self.inputs(key).arrays)
+
     def inputs(self, key: Key) -> StaticInputs:
         """The buffers to fill before `run(key)`; what an earlier call wrote is still in them."""
         found = self._inputs.get(key)
@@ -225,6 +234,7 @@ class GraphRunner(Generic[Key]):
 
     def run(self, key: Key) -> list[np.ndarray]:
         """Call the function of `key` on what `inputs(key)` holds and bring its outputs to the host."""
+        self.last_key = key
         inputs = self._inputs[key]
         inputs.upload()
         replay = self._replays.get(key)

@@ -68,7 +68,7 @@ class TalkerEngine:
         capture: CaptureBackend,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._talker = talker
+        self.talker = talker
         self._spec = talker.spec
         self._clock = clock
         self._slots = config.max_slots
@@ -102,7 +102,7 @@ class TalkerEngine:
         self._free = deque(range(config.max_slots))
         self._active: list[SpeechStream] = []
         self._queued: deque[SpeechStream] = deque()
-        self._runner: GraphRunner[tuple[int, int]] = GraphRunner(
+        self.runner: GraphRunner[tuple[int, int]] = GraphRunner(
             name="talker",
             bind=self._bind,
             specs=self._specs,
@@ -118,7 +118,7 @@ class TalkerEngine:
     @torch.inference_mode()
     def warm_up(self, progress: Callable[[int, int], None]) -> None:
         """Capture the step for every (batch, length) bucket; `progress(done, total)` after each."""
-        self._runner.warm_up(progress)
+        self.runner.warm_up(progress)
 
     @property
     def active(self) -> int:
@@ -170,7 +170,7 @@ class TalkerEngine:
         table.top_k[slot] = sampling.top_k
         table.top_p[slot] = sampling.top_p
         table.repetition_penalty[slot] = sampling.repetition_penalty
-        for name, parameter in self._talker.parameters.items():
+        for name, parameter in self.talker.parameters.items():
             table.extra[name][slot] = sampling.extra.get(name, parameter.default)
         self._noise_keys[slot] = seed_key(stream.request.seed)
         self._noise_frames[slot] = 0
@@ -242,7 +242,7 @@ class TalkerEngine:
     def _begin(self, stream: SpeechStream, prompt: Prompt) -> Piece:
         """Start a prompt. Raises ValueError if the cache cannot hold it."""
         length = prompt.inputs.shape[0]
-        positions = self._talker.positions(prompt, 1)
+        positions = self.talker.positions(prompt, 1)
         if positions > self._length_limit:
             raise ValueError(
                 f"a piece of text takes {positions} positions before its first frame; the limit is "
@@ -253,7 +253,7 @@ class TalkerEngine:
         stream.text_ids.extendleft(reversed(prompt.text_ids))
         spec = self._spec
         steps = prompt.max_frames * spec.steps_per_frame + max(spec.delay, default=0) + _SPARE_STEPS
-        return Piece(prompt, length, self._talker.assembler(), steps, positions=positions)
+        return Piece(prompt, length, self.talker.assembler(), steps, positions=positions)
 
     def _finish(self, stream: SpeechStream, out: StepResults) -> None:
         reason = "length" if stream.cut else "stop"
@@ -271,7 +271,7 @@ class TalkerEngine:
 
         Returns the positions that the run took, padding included.
         """
-        largest = self._talker.prefill_chunk
+        largest = self.talker.prefill_chunk
         limit = self._budget.positions(self._bucket(len(ready)) if ready else 0)
         unfilled.sort(key=lambda s: s.deadline)
         head = unfilled[0].speaking
@@ -313,8 +313,8 @@ class TalkerEngine:
             row[:run] = piece.prompt.inputs[piece.prefilled : piece.prefilled + run]
             runs.append(run)
         numbers = torch.tensor([[s.slot for s in streams], runs, [p.prefilled for p in pieces]])
-        slots, lengths, begins = numbers.to(self._talker.device)
-        self._talker.prefill(slots, inputs.to(self._talker.device), lengths, begins)
+        slots, lengths, begins = numbers.to(self.talker.device)
+        self.talker.prefill(slots, inputs.to(self.talker.device), lengths, begins)
         self.counters.prefill_runs += 1
         self.counters.prefill_positions += sum(runs)
         for piece, run in zip(pieces, runs, strict=True):
@@ -362,16 +362,16 @@ class TalkerEngine:
         longest = max(s.speaking.positions for s in streams)
         length = next(b for b in self._length_buckets if b >= longest)
         key = (self._bucket(n), length)
-        control, noise = self._runner.inputs(key).arrays
+        control, noise = self.runner.inputs(key).arrays
         slots = control[0]
         slots[:n] = [s.slot for s in streams]
         slots[n:] = self._slots
         control[1, :n] = text
         used = slots[:n]
-        spec = self._talker.noise
+        spec = self.talker.noise
         if spec.count:
             noise[:n] = counter_noise(self._noise_keys[used], self._noise_frames[used], spec.count, spec.kind)
-        packed = self._runner.run(key)[0][:n]
+        packed = self.runner.run(key)[0][:n]
         self._noise_frames[used] += 1
         self.counters.steps += 1
         self.counters.rows += n
@@ -427,7 +427,7 @@ class TalkerEngine:
 
     def _advance(self, stream: SpeechStream, piece: Piece, spoken: bool, out: StepResults) -> None:
         """After a step: end the piece if it is spoken or over a budget, and the stream if it was the last."""
-        piece.positions = self._talker.positions(piece.prompt, piece.steps + 1)
+        piece.positions = self.talker.positions(piece.prompt, piece.steps + 1)
         over_all = stream.frames >= stream.request.max_frames
         over_piece = (
             piece.frames >= piece.prompt.max_frames
@@ -455,7 +455,7 @@ class TalkerEngine:
 
     def _specs(self, key: tuple[int, int]) -> list[BufferSpec]:
         rows, _ = key
-        return [((2, rows), torch.int64), ((rows, self._talker.noise.count), torch.float32)]
+        return [((2, rows), torch.int64), ((rows, self.talker.noise.count), torch.float32)]
 
     def _fill_idle(self, arrays: list[np.ndarray]) -> None:
         control, noise = arrays
@@ -468,7 +468,7 @@ class TalkerEngine:
 
         def step(control: torch.Tensor, noise: torch.Tensor) -> Tensors:
             slots, text = control.unbind(0)
-            result = self._talker.step(slots, text, noise, self._table, length)
+            result = self.talker.step(slots, text, noise, self._table, length)
             # One tensor, so that one copy brings both to the host.
             return (torch.cat([result.raw, result.flags[:, None].to(result.raw.dtype)], dim=1),)
 

@@ -143,8 +143,8 @@ class SlotCacheView:
         self._cache = cache
         self._slots = slots
         self._length = length
-        index = positions if valid is None else positions.clamp(max=cache.length - 1)
-        self._targets = cache._targets(slots, index, valid)
+        # The null slot's position grows for as long as the server runs.
+        self._targets = cache._targets(slots, positions.clamp(max=cache.length - 1), valid)
         age = positions[:, :, None] - torch.arange(length, device=slots.device)
         mask = age >= 0
         if cache.window is not None:

@@ -173,6 +173,19 @@ def test_padding_rows_on_the_null_slot_and_rows_at_other_positions_change_nothin
 
 
 @torch.inference_mode()
+def test_the_null_slot_s_position_may_grow_beyond_the_cache() -> None:
+    network = make("llama")
+    x = torch.randn(1, LENGTH, 12, dtype=torch.float64)
+    cache = network.slot_cache(3, 24)
+    out = []
+    for t in range(LENGTH):
+        positions = torch.tensor([[t], [1000 + t]])
+        rows = x[:, t : t + 1].expand(2, -1, -1)
+        out.append(network(rows, positions, cache.view(torch.tensor([1, 3]), positions, None, 24))[:1])
+    torch.testing.assert_close(torch.cat(out, 1), network.whole(x), rtol=0, atol=1e-10)
+
+
+@torch.inference_mode()
 def test_a_local_cache_serves_a_depth_decoder() -> None:
     network = make("qwen3")
     x = torch.randn(2, 7, 12, dtype=torch.float64)

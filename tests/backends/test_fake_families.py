@@ -97,7 +97,7 @@ def test_cancelled_and_late_neighbours_change_no_frame(name: str) -> None:
     asked = requests(8)
     expected = speak_all(talker_engine(family), asked[:2])
     engine = talker_engine(family)
-    talker = engine._talker
+    talker = engine.talker
     kept = [open_stream(talker, r) for r in asked[:2]]
     others = [open_stream(talker, r) for r in asked[2:]]
 
@@ -129,7 +129,7 @@ def test_frames_are_what_the_spec_says(name: str) -> None:
 
 @EVERY
 def test_talker_state_is_counted(name: str) -> None:
-    assert talker_engine(FAMILIES[name])._talker.slot_bytes() > 0
+    assert talker_engine(FAMILIES[name]).talker.slot_bytes() > 0
 
 
 # Codecs.
@@ -152,10 +152,10 @@ def test_any_chunking_equals_the_whole_decode(
     play(engine, [u], total)
     assert u.audio.shape == (
         spec.channels,
-        max(0, total * spec.samples_per_frame - engine._codec.tail_loss),
+        max(0, total * spec.samples_per_frame - engine.codec.tail_loss),
     ) or (total == 0)
     if total:
-        whole = engine._codec.whole(u.frames)[:, prefix * spec.samples_per_frame :]
+        whole = engine.codec.whole(u.frames)[:, prefix * spec.samples_per_frame :]
         np.testing.assert_allclose(u.audio, whole, rtol=0, atol=1e-5)
 
 
@@ -182,7 +182,7 @@ def test_streams_in_any_order_with_cancelled_ones_among_them_equal_their_whole_d
     for u in streams:
         assert not u.errors
         if u.cancel_after is None:
-            whole = engine._codec.whole(u.frames)[:, u.prefix * spf :]
+            whole = engine.codec.whole(u.frames)[:, u.prefix * spf :]
             np.testing.assert_allclose(u.audio, whole, rtol=0, atol=1e-5)
     assert engine.pending == 0
     assert len(engine._free) == CONFIG.codec_slots
@@ -211,7 +211,7 @@ def test_speech_is_whole_from_talker_to_sound(name: str) -> None:
     streams = [Utterance(s.frames, [1, 2, 4, 7]) for s in spoken]
     play(engine, streams)
     for u in streams:
-        np.testing.assert_allclose(u.audio, engine._codec.whole(u.frames), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(u.audio, engine.codec.whole(u.frames), rtol=0, atol=1e-5)
         assert np.abs(u.audio).max() > 1e-3
 
 
@@ -236,7 +236,7 @@ def test_the_look_ahead_of_window_codecs_is_needed_and_enough(name: str) -> None
 
 def test_held_back_samples_are_the_next_call_s_first() -> None:
     family, engine = FAMILIES["omni"], codec_engine("omni")
-    assert engine._codec.tail_loss == 4 * 3 + 3
+    assert engine.codec.tail_loss == 4 * 3 + 3
     u = Utterance(frames_of(family, 9, 3), [3, 2, 4])
     play(engine, [u])
     lengths = [s.shape[1] for s in u.samples]
@@ -249,8 +249,8 @@ def test_a_rerun_codec_speaks_on_its_grid_and_gives_the_rest_at_the_end() -> Non
     play(engine, [u])
     # Four frames a chunk, three of look-ahead, blocks of four.
     assert [s.shape[1] // 16 for s in u.samples] == [0, 4, 4, 4, 5]
-    off_grid = engine._codec.whole(u.frames[:10])
-    whole = engine._codec.whole(u.frames)
+    off_grid = engine.codec.whole(u.frames[:10])
+    whole = engine.codec.whole(u.frames)
     assert np.abs(off_grid - whole[:, : off_grid.shape[1]]).max() > 1e-4
 
 
@@ -264,7 +264,7 @@ def test_stereo_channels_differ_and_keep_their_places() -> None:
 
 def test_a_delayed_talker_needs_a_row_more_for_each_book_before_its_first_frame() -> None:
     engine = talker_engine(FAMILIES["moss-delay"])
-    (stream,) = [open_stream(engine._talker, requests(1)[0])]
+    (stream,) = [open_stream(engine.talker, requests(1)[0])]
     engine.admit(stream)
     made = [len(engine.step().frames) for _ in range(6)]
     # One run of prefill comes with the first step.
@@ -273,6 +273,6 @@ def test_a_delayed_talker_needs_a_row_more_for_each_book_before_its_first_frame(
 
 def test_seven_tokens_make_a_frame() -> None:
     engine = talker_engine(FAMILIES["orpheus-snac"])
-    engine.admit(open_stream(engine._talker, requests(1)[0]))
+    engine.admit(open_stream(engine.talker, requests(1)[0]))
     made = [len(engine.step().frames) for _ in range(14)]
     assert made == [0] * 6 + [1] + [0] * 6 + [1]

@@ -57,7 +57,7 @@ def talker_engine() -> TalkerEngine:
 
 def whole(engine: CodecEngine, frames: np.ndarray) -> np.ndarray:
     """All frames in one decode, on a codec of its own slot."""
-    codec = engine._codec
+    codec = engine.codec
     slots = torch.tensor([CONFIG.codec_slots])  # the null slot
     codec.open(slots)
     with torch.inference_mode():
@@ -84,9 +84,9 @@ def random_frames(codec: Codec, count: int, seed: int) -> np.ndarray:
 def test_any_chunking_equals_the_whole_decode(
     codec_engine: CodecEngine, total: int, cuts: list[int], prefix: int
 ) -> None:
-    u = Utterance(random_frames(codec_engine._codec, prefix + total, total), cuts, prefix)
+    u = Utterance(random_frames(codec_engine.codec, prefix + total, total), cuts, prefix)
     play(codec_engine, [u], total)
-    expected = whole(codec_engine, u.frames)[:, prefix * codec_engine._codec.spec.samples_per_frame :]
+    expected = whole(codec_engine, u.frames)[:, prefix * codec_engine.codec.spec.samples_per_frame :]
     assert u.audio.shape == expected.shape
     np.testing.assert_allclose(u.audio, expected, rtol=0, atol=1e-5)
 
@@ -99,7 +99,7 @@ def test_streams_in_any_order_with_cancelled_ones_among_them_equal_their_whole_d
     chance = random.Random(seed)
     streams = [
         Utterance(
-            random_frames(codec_engine._codec, chance.randint(3, 30), 10 * seed + i),
+            random_frames(codec_engine.codec, chance.randint(3, 30), 10 * seed + i),
             chance.choices(LADDER, k=3),
             cancel_after=chance.choice([None, None, 1, 2]),
         )
@@ -128,7 +128,7 @@ def test_a_seed_gives_the_same_codes_alone_among_others_and_beside_cancelled_str
     talker_engine: TalkerEngine,
 ) -> None:
     asked = requests()
-    talker = talker_engine._talker
+    talker = talker_engine.talker
     alone = [speak_all(talker_engine, [request])[0] for request in asked[:3]]
     assert all(len(s.frames) > 3 for s in alone)
     kept = [open_stream(talker, r) for r in asked[:3]]

@@ -1,0 +1,81 @@
+"""The machine's limit for a model call: the time that its matrix products and convolutions take alone.
+
+A call is recorded once; then only its products are run, on random tensors of the same shapes. What a call
+takes beyond
+that is everything else: attention's softmax, activations, gathers and scatters, and the cost of launching
+    them all.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution")
+
+
+class _Products(TorchDispatchMode):
+    """Collects products by operation, shapes and other arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[tuple[Any, tuple[Any, ...]]] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func.overloadpacket.__name__ in PRODUCTS:
+            facts = tuple(
+                (tuple(a.shape), a.stride(), a.dtype) if isinstance(a, torch.Tensor) else _frozen(a)
+                for a in args
+            )
+            self.found[func, facts] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _frozen(argument: Any) -> Any:
+    return ("value", tuple(argument) if isinstance(argument, list) else argument)
+
+
+def _argument(fact: Any, device: torch.device) -> Any:
+    if fact[0] == "value":
+        return list(fact[1]) if isinstance(fact[1], tuple) else fact[1]
+    shape, stride, dtype = fact
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device).normal_()
+
+
+def matrix_limit(call: Callable[[], object], device: torch.device, repeats: int = 20) -> tuple[float, float]:
+    """Seconds that the products of `call` take alone (median), and its floating-point operations."""
+    recorder, flops = _Products(), FlopCounterMode(display=False)
+    with torch.inference_mode():
+        with recorder, flops:
+            call()
+        work = [
+            (func, [_argument(fact, device) for fact in facts], count)
+            for (func, facts), count in recorder.found.items()
+        ]
+
+        def products() -> None:
+            for func, arguments, count in work:
+                for _ in range(count):
+                    func(*arguments)
+
+        return median_seconds(products, device, repeats), float(flops.get_total_flops())
+
+
+def median_seconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Median wall time of `call`, its work on the device included."""
+    times = []
+    for i in range(repeats + 2):
+        begin = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if i >= 2:
+            times.append(time.perf_counter() - begin)
+    return statistics.median(times)
