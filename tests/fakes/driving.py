@@ -73,7 +73,7 @@ def speak(
 
 def speak_all(engine: TalkerEngine, requests: Sequence[SpeechRequest]) -> list[Spoken]:
     """Admit all requests at once and step until they have ended."""
-    streams = [open_stream(engine._talker, r) for r in requests]
+    streams = [open_stream(engine.talker, r) for r in requests]
     for stream in streams:
         engine.admit(stream)
     return speak(engine, streams)
