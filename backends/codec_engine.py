@@ -105,7 +105,7 @@ class CodecEngine:
     ) -> None:
         self.codec = codec
         self._spec = codec.spec
-        self._slots = config.codec_slots or default_slots(config.max_slots)
+        self._slots = slots_of(codec, config)
         self._buckets = batch_buckets(config.codec_batch_buckets, self._slots)
         self._sizes = call_sizes(codec, frame_sizes)
         # Unsigned: a negative code is a huge one, so one comparison finds both.
@@ -353,3 +353,18 @@ class CodecEngine:
 def default_slots(talker_slots: int) -> int:
     """Codec slots for a talker's: some more, for streams whose last chunks are still on the way."""
     return talker_slots + max(4, talker_slots // 4)
+
+
+def slots_of(codec: Codec, config: EngineConfig) -> int:
+    """How many streams may have decoder state. Raises ValueError if not even one fits `codec_memory_mb`."""
+    slots = config.codec_slots or default_slots(config.max_slots)
+    if not config.codec_memory_mb:
+        return slots
+    codec.allocate(1)
+    fitting = config.codec_memory_mb * 2**20 // max(1, codec.slot_bytes())
+    if fitting < 1:
+        raise ValueError(
+            f"engine.codec_memory_mb is {config.codec_memory_mb}; one stream's decoder state takes "
+            f"{codec.slot_bytes() / 2**20:.1f} MiB: raise it"
+        )
+    return min(slots, fitting)

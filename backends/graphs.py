@@ -87,16 +87,15 @@ class CaptureBackend(ABC):
 class EagerCapture(CaptureBackend):
     """Capture for devices without graphs: runs the function once to check it, then calls it.
 
-    compile: run it through torch.compile, one specialised program a key.
+    compile: back end of torch.compile that it is put through first, one program a key; "" is none.
     """
 
-    def __init__(self, device: torch.device | str = "cpu", compile: bool = False) -> None:
+    def __init__(self, device: torch.device | str = "cpu", compile: str = "") -> None:
         self.device = torch.device(device)
         self._compile = compile
 
     def capture(self, function: Function, inputs: Tensors) -> Callable[[], Tensors]:
-        if self._compile:
-            function = torch.compile(function, fullgraph=True, dynamic=False)
+        function = _compiled(function, self._compile)
         function(*inputs)
         return lambda: function(*inputs)
 
@@ -111,18 +110,14 @@ class CudaCapture(CaptureBackend):
 
     WARM_UP_CALLS = 2  # lazy initialisation (cuBLAS handles and workspaces) must not happen inside a capture
 
-    def __init__(self, device: torch.device | str = "cuda", compile: bool = False) -> None:
+    def __init__(self, device: torch.device | str = "cuda", compile: str = "") -> None:
         self.device = torch.device(device)
         self._compile = compile
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(self.device)
 
     def capture(self, function: Function, inputs: Tensors) -> Callable[[], Tensors]:
-        if self._compile:
-            # max-autotune-no-cudagraphs: inductor must not bring graphs of its own.
-            function = torch.compile(
-                function, fullgraph=True, dynamic=False, mode="max-autotune-no-cudagraphs"
-            )
+        function = _compiled(function, self._compile)
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._stream):
             for _ in range(self.WARM_UP_CALLS):
@@ -147,8 +142,16 @@ class CudaCapture(CaptureBackend):
         return [t.numpy() for t in host]
 
 
-def capture_for(device: torch.device, compile: bool = False) -> CaptureBackend:
-    """The capture back end of a device."""
+def _compiled(function: Function, backend: str) -> Function:
+    """The function put through torch.compile; inductor must not bring CUDA graphs of its own."""
+    if not backend:
+        return function
+    mode = "max-autotune-no-cudagraphs" if backend == "inductor" else None
+    return torch.compile(function, fullgraph=True, dynamic=False, backend=backend, mode=mode)
+
+
+def capture_for(device: torch.device, compile: str = "") -> CaptureBackend:
+    """The capture back end of a device. compile: back end of torch.compile ("inductor"), "" is off."""
     return CudaCapture(device, compile) if device.type == "cuda" else EagerCapture(device, compile)
 
 

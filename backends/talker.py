@@ -166,10 +166,11 @@ class Talker(ABC):
         """
 
     def text_ready(self, request: SpeechRequest, text: str, first: bool) -> int:
-        """How many leading characters of text that is left open can be taken now; the rest waits for what follows.
+        """How many leading characters of text that is left open can be taken now; the rest waits for what
+        follows.
 
-        Only for text_mode "per_frame". first: whether it is the stream's first piece, which becomes a prompt. Called
-        in the loop thread, so it must be quick. Raises ValueError as `build_prompt` does.
+        Only for text_mode "per_frame". first: whether it is the stream's first piece, which becomes a
+        prompt. Called in the loop thread, so it must be quick. Raises ValueError as `build_prompt` does.
         """
         return len(text)
 
@@ -202,6 +203,9 @@ class Talker(ABC):
         slots: int64 [B]. text: int64 [B], next text id, -1 when the text has ended. noise: float32 [B,
             noise.count].
         length: a bucket >= positions in use of every row; attention may read only that much of the cache.
+
+        A batch whose step raised is repeated row by row: what a second call would advance again (positions,
+        counters) must be written last. Positions of the null slot grow without end.
         """
 
     def positions(self, prompt: Prompt, frames: int) -> int:

@@ -21,13 +21,19 @@ class VoiceError(ValueError):
 class EngineConfig:
     """Sizes of the two engines.
 
-    max_slots: streams that a talker speaks at once. queue: streams that may wait for a slot; more are refused.
+    max_slots: streams that a talker speaks at once. queue: streams that may wait for a slot; more are
+        refused.
     max_length: positions of talker state a slot (prompt and frames of one piece of text).
     talker_batch_buckets, codec_batch_buckets: row counts that calls are padded to and graphs are made for.
-    length_buckets: cache lengths that talker graphs are made for. codec_slots: streams with decoder state; 0 means
-        as many as talker slots plus those whose last chunks may still be on the way.
+    length_buckets: cache lengths that talker graphs are made for; () doubles from 128 up to max_length. The
+        last one is the limit of a piece of text.
+    codec_slots: streams with decoder state; 0 means as many as talker slots plus those whose last chunks may
+        still be on the way. codec_memory_mb: MiB that this state may take; fewer slots are made if they do
+        not fit (MOSS needs 162 MB a stream); 0 is no limit.
     credit: chunks of one stream that may be on the way from talker to codec.
     threads: CPU threads of each model process; 0 leaves the choice to torch.
+    compile: back end of torch.compile ("inductor") that captured calls are put through; slower to start, and
+        "" is off.
     """
 
     max_slots: int = 16
@@ -37,14 +43,16 @@ class EngineConfig:
     codec_batch_buckets: tuple[int, ...] = (1, 2, 4, 8, 16)
     length_buckets: tuple[int, ...] = ()
     codec_slots: int = 0
+    codec_memory_mb: int = 0
     credit: int = 4
     threads: int = 0
+    compile: str = ""
 
     def __post_init__(self) -> None:
         for name in ("max_slots", "max_length", "credit"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("queue", "codec_slots", "threads"):
+        for name in ("queue", "codec_slots", "codec_memory_mb", "threads"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must not be negative")
         for name in ("talker_batch_buckets", "codec_batch_buckets", "length_buckets"):

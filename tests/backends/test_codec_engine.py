@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from backends.codec import Codec, DecodeOutput
-from backends.codec_engine import CodecEngine, CodecJob, CodecResult, default_slots
+from backends.codec_engine import CodecEngine, CodecJob, CodecResult, default_slots, slots_of
 from backends.frames import FrameSpec
 from backends.graphs import EagerCapture
 from backends.voice import EngineConfig
@@ -286,6 +286,22 @@ def test_more_codec_slots_than_talker_slots_by_default() -> None:
     assert default_slots(64) == 80
     _engine, codec = make(codec_slots=0, max_slots=16)
     assert codec.null == 20
+
+
+def test_the_slot_pool_is_cut_to_the_memory_it_may_take() -> None:
+    class Large(CountingCodec):
+        def slot_bytes(self) -> int:
+            return 3 * 2**20
+
+    def slots(**config: Any) -> int:
+        return slots_of(Large(), EngineConfig(max_slots=16, **config))
+
+    assert slots() == 20
+    assert slots(codec_memory_mb=10) == 3
+    assert slots(codec_memory_mb=10, codec_slots=2) == 2
+    assert slots(codec_memory_mb=1000) == 20
+    with pytest.raises(ValueError, match=r"codec_memory_mb is 2; one stream's decoder state takes 3\.0 MiB"):
+        slots(codec_memory_mb=2)
 
 
 # Errors.

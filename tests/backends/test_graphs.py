@@ -98,6 +98,13 @@ def test_a_second_warm_up_would_count_as_capturing_at_run_time() -> None:
     assert strict.counters.fallbacks == 1
 
 
+def test_a_function_may_be_compiled() -> None:
+    graphs = runner(EagerCapture(compile="eager"), [(2, 4)])
+    graphs.warm_up(no_progress)
+    assert (call(graphs, (2, 4), 3.0) == 6).all()
+    assert (graphs.counters.captures_warmup, graphs.counters.fallbacks) == (1, 0)
+
+
 def test_the_device_chooses_the_back_end() -> None:
     assert isinstance(capture_for(torch.device("cpu")), EagerCapture)
 
