@@ -79,7 +79,7 @@ TRITON_PARAMETERS = (
     "a" * 300,
     "\u0645\u0631\u062d\u0628\u0627",
 )
-OPERATIONS = ("append", "end", "cancel", "ack", "ping", "sing", "", "\x00", "CANCEL", "cancel ")
+OPERATIONS = ("append", "end", "cancel", "ack", "ping", "drain", "sing", "", "\x00", "CANCEL", "cancel ")
 
 PLAIN = "The kettle is on and the tea is ready"
 PIECES = (

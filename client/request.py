@@ -120,10 +120,11 @@ def control_request(
     text: str | None = None,
     limit_seconds: float | None = None,
     position: int | None = None,
+    key: str | None = None,
 ) -> pb.ModelInferRequest:
     """A control request (op: append, end, cancel, ack, ping, drain) to the talker.
 
-    text: what append adds. position: samples per channel that ack tells of.
+    text: what append adds. position: samples per channel that ack tells of. key: what drain must know.
     """
     request = _request(model, request_id)
     set_parameter(request, "op", op)
@@ -133,6 +134,8 @@ def control_request(
         set_parameter(request, "limit_seconds", float(limit_seconds))
     if position is not None:
         set_parameter(request, "position", position)
+    if key is not None:
+        set_parameter(request, "key", key)
     if text is not None:
         add_bytes(request, "target_text", [1, 1], encode_text("target_text", text))
     return request

@@ -126,9 +126,12 @@ class TTSClient:
         """Ask the talker for a sign of life. Raises Unavailable if there is none within `control_timeout`."""
         return self._control("ping")
 
-    def drain(self, limit_seconds: float) -> ControlStatus:
-        """Tell the server to admit no more: open streams end, or fail after `limit_seconds`."""
-        return self._control("drain", limit_seconds=limit_seconds)
+    def drain(self, limit_seconds: float, key: str | None = None) -> ControlStatus:
+        """Tell the server to admit no more: open streams end, or fail after `limit_seconds`.
+
+        key: the server's TRITONE_KEY; only one without supervisor does without.
+        """
+        return self._control("drain", limit_seconds=limit_seconds, key=key)
 
     def wait_ready(self, timeout: float = 60.0) -> ControlStatus:
         """Wait until the model is loaded and the talker answers. Raises Unavailable with the last reason."""
@@ -184,12 +187,21 @@ class TTSClient:
             self._sessions.discard(session)
 
     def _control(
-        self, op: str, stream_id: str | None = None, limit_seconds: float | None = None
+        self,
+        op: str,
+        stream_id: str | None = None,
+        limit_seconds: float | None = None,
+        key: str | None = None,
     ) -> ControlStatus:
         if self._closed:
             raise Unavailable("the client is closed")
         request = control_request(
-            self.config.control_model, op, new_stream_id(), stream_id=stream_id, limit_seconds=limit_seconds
+            self.config.control_model,
+            op,
+            new_stream_id(),
+            stream_id=stream_id,
+            limit_seconds=limit_seconds,
+            key=key,
         )
         sent = time.perf_counter()
         status = None

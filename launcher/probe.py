@@ -57,11 +57,11 @@ class Pulse:
 class Server:
     """A connection to a running server, for one thread. Use as a context manager, or call `close`.
 
-    key: opens the administrative part of the API, which `load`, `unload` and `model_states` need.
+    key: opens the administrative part of the API, which `drain`, `load`, `unload` and `model_states` need.
     """
 
     def __init__(self, url: str, key: str = "") -> None:
-        self._key = key_metadata(key)
+        self._key = key
         self._channel = grpc.insecure_channel(
             url,
             options=[
@@ -93,12 +93,15 @@ class Server:
             return False
         return bool(answer.ready)
 
-    def control(self, op: str, timeout: float, **parameters: float) -> dict[str, Any]:
+    def control(self, op: str, timeout: float, **parameters: float | str) -> dict[str, Any]:
         """A control request to the talker; its JSON answer. Raises ProbeError."""
         request = _request("talker", "")
         request.parameters["op"].string_param = op
         for name, value in parameters.items():
-            request.parameters[name].double_param = value
+            if isinstance(value, str):
+                request.parameters[name].string_param = value
+            else:
+                request.parameters[name].double_param = value
         answer: dict[str, Any] | None = None
         for response in self._stream(request, timeout):
             for position, output in enumerate(response.outputs):
@@ -121,7 +124,7 @@ class Server:
 
     def drain(self, limit_seconds: float, timeout: float) -> None:
         """Stop admitting streams; those still open after `limit_seconds` fail. Raises ProbeError."""
-        self.control("drain", timeout, limit_seconds=limit_seconds)
+        self.control("drain", timeout, limit_seconds=limit_seconds, key=self._key)
 
     def speak(self, timeout: float, text: str = WORD, model: str = "tts", hum: bool = False) -> float:
         """Have a word spoken through the whole chain; seconds of waiting for the first audio.
@@ -153,7 +156,9 @@ class Server:
         meanwhile.
         """
         request = service_pb2.RepositoryModelLoadRequest(model_name=model)
-        call = self._stub.RepositoryModelLoad.future(request, timeout=timeout, metadata=self._key)
+        call = self._stub.RepositoryModelLoad.future(
+            request, timeout=timeout, metadata=key_metadata(self._key)
+        )
         while not call.done():
             if stop.wait(0.05):
                 call.cancel()
@@ -177,7 +182,7 @@ class Server:
 
     def _call(self, what: str, method: Any, request: Any, timeout: float) -> Any:
         try:
-            return method(request, timeout=timeout, metadata=self._key)
+            return method(request, timeout=timeout, metadata=key_metadata(self._key))
         except grpc.RpcError as error:
             raise _explained(what, error, timeout) from error
 

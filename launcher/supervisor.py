@@ -73,7 +73,7 @@ class Supervisor:
         self._state = state
         self._log = logger
         self._identity = state.identity
-        self._key = secrets.token_hex(16)
+        self._key = os.environ.get("TRITONE_KEY") or secrets.token_hex(16)
         self._process: subprocess.Popen[str] | None = None
         self._stop = threading.Event()
         self._signals = 0
@@ -160,7 +160,7 @@ class Supervisor:
             text=True,
             errors="replace",
             start_new_session=True,
-            env=environment(self._settings, self._identity, libraries),
+            env=environment(self._settings, self._identity, libraries) | {"TRITONE_KEY": self._key},
         )
         assert self._process.stdout is not None
         logs.pump(self._process.stdout, self._log, everything=self._settings.log_level == "debug")
@@ -250,6 +250,7 @@ class Supervisor:
         if not done:
             self._restart()
         self._pulse = None
+        self._backoff.recovered(time.monotonic())
         self._change(READY, recovered=True)
         self._log.info("recovered after %.2f s", time.monotonic() - noticed)
 

@@ -182,14 +182,20 @@ def _reference_audio(inputs: Mapping[str, np.ndarray], rate: int, limit_seconds:
     return samples.astype(np.float32, copy=True)
 
 
-def read_control(inputs: Mapping[str, np.ndarray], values: Mapping[str, Any], voice: VoiceConfig) -> Control:
-    """Check a control request. Raises ServingError."""
+def read_control(
+    inputs: Mapping[str, np.ndarray], values: Mapping[str, Any], voice: VoiceConfig, key: str = ""
+) -> Control:
+    """Check a control request. key: what op=drain must bring, if anything. Raises ServingError."""
     parameters = Parameters(values)
     op = parameters.text("op", 16)
     if op not in OPERATIONS:
         raise invalid(f"op is {op!r}; give one of {', '.join(OPERATIONS)}")
     stream_id = parameters.text("stream_id", MAX_ID_CHARS) or ""
     limit = parameters.number("limit_seconds", 0.0, 86_400.0) if op == "drain" else None
+    if op == "drain":
+        given = parameters.text("key", MAX_ID_CHARS) or ""
+        if key and not secrets.compare_digest(given.encode(), key.encode()):
+            raise invalid("key is wrong or missing; op=drain needs the one of this server (TRITONE_KEY)")
     position = parameters.integer("position", 0, 2**63 - 1) if op == "ack" else 0
     parameters.finish()
     if position is None:

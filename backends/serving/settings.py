@@ -21,12 +21,14 @@ VOICES = Path(__file__).resolve().parents[2] / "voices"
 class Settings:
     """TRITONE_VOICE: name of a YAML under voices/, or a path to one. TRITONE_DEVICE: cpu or cuda (cuda:1).
     TRITONE_LEDGER: path of the ledger file. TRITONE_LOG_LEVEL: debug, info, warning or error.
-    TRITONE_VOICES: folder in which voice names are looked up."""
+    TRITONE_VOICES: folder in which voice names are looked up. TRITONE_KEY: what a caller of op=drain must
+    know; empty lets everybody."""
 
     voice: VoiceConfig
     device: torch.device
     ledger: Path
     log_level: str
+    key: str
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -45,4 +47,5 @@ class Settings:
             device=device,
             ledger=Path(environment.get("TRITONE_LEDGER", "/dev/shm/tritone.ledger")),
             log_level=environment.get("TRITONE_LOG_LEVEL", "info"),
+            key=environment.get("TRITONE_KEY", ""),
         )

@@ -51,6 +51,7 @@ class TalkerService:
         log: Log,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
+        key: str = "",
     ) -> None:
         self._voice = voice
         self._talker = talker
@@ -59,6 +60,7 @@ class TalkerService:
         self._log = log
         self._metrics = metrics
         self._clock = clock
+        self._key = key
         self._inbox: queue.SimpleQueue[_Arrival | Built | Callable[[], None]] = queue.SimpleQueue()
         self._front_end = FrontEnd(talker, self._inbox.put)
         self._sessions = Sessions(ledger)
@@ -91,7 +93,7 @@ class TalkerService:
             if "op" in parameters:
                 if not direct:
                     raise invalid("op goes to model talker, not through the ensemble")
-                item = read_control(inputs, parameters, self._voice)
+                item = read_control(inputs, parameters, self._voice, self._key)
             else:
                 if direct:
                     raise invalid(
@@ -101,6 +103,11 @@ class TalkerService:
         except ServingError as error:
             self._counts[f"errors_{error.code.value.lower()}_total"] += 1
             responder.error(str(error))
+            return
+        except Exception as error:
+            # Triton hands over several requests at once: a bug in reading one must not fail the others.
+            self._log.error(f"a request could not be read: {error!r}")
+            responder.error(str(ServingError(ErrorCode.INTERNAL, "the request could not be read")))
             return
         self._inbox.put(_Arrival(item, responder))
 

@@ -62,6 +62,13 @@ def test_http_administration_needs_the_key(server, method, path):
     assert error.value.code == 403
 
 
+def test_draining_needs_the_key(client):
+    for key in (None, "guess"):
+        with pytest.raises(InvalidArgument, match="op=drain needs the one of this server"):
+            client.drain(0.0, key=key)
+    assert client.say("Nobody is sent away.").finish_reason == "stop"
+
+
 def test_all_three_ports_are_bound_to_localhost_only(server):
     for port in server.ports().values():
         with socket.socket() as other:

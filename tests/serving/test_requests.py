@@ -169,6 +169,11 @@ def test_control_requests():
     )
     assert (append.op, append.stream_id, append.text) == ("append", "a", " and more")
     assert read_control({}, {"op": "drain", "limit_seconds": 3}, VOICE).limit_seconds == 3.0
+    drain = {"op": "drain", "key": "s3cret"}
+    assert read_control({}, drain, VOICE, key="s3cret").op == "drain"
+    for wrong in ({"op": "drain"}, drain | {"key": "guess"}, drain | {"key": "\u00e9"}):
+        with pytest.raises(ServingError, match="op=drain needs the one of this server"):
+            read_control({}, wrong, VOICE, key="s3cret")
     assert read_control({}, {"op": "ping"}, VOICE).stream_id == ""
     assert read_control({}, {"op": "ack", "stream_id": "a", "position": 5}, VOICE).position == 5
 

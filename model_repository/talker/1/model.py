@@ -24,7 +24,9 @@ class TritonPythonModel:
         engine.warm_up(lambda done, total: log.info(f"talker graph {done}/{total}"))
         for warning in voice.stream.warnings:
             log.warning(warning)
-        self.service = TalkerService(voice, talker, engine, ledger, log, triton.StubMetrics("talker"))
+        self.service = TalkerService(
+            voice, talker, engine, ledger, log, triton.StubMetrics("talker"), key=settings.key
+        )
         triton.on_sigterm(self.service.abort)
         self.loop = triton.start_loop("talker", self.service.run, log)
 
