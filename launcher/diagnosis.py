@@ -83,12 +83,12 @@ class Diagnosis:
 class Backoff:
     """Delay before the next attempt to bring something back: none after a quiet time, then doubling.
 
-    first, longest: seconds. quiet: seconds without a failure after which counting starts anew.
+    first, longest: seconds. quiet: seconds of good health after which counting starts anew.
     """
 
     first: float = 0.5
     longest: float = 30.0
-    quiet: float = 60.0
+    quiet: float = 30.0
     failures: int = 0
     _last: float = float("-inf")
 
@@ -99,3 +99,7 @@ class Backoff:
         self._last = now
         self.failures += 1
         return 0.0 if self.failures == 1 else min(self.longest, self.first * 2.0 ** (self.failures - 2))
+
+    def recovered(self, now: float) -> None:
+        """Good health begins."""
+        self._last = now

@@ -72,11 +72,13 @@ def test_the_first_failure_waits_for_nothing_the_next_ones_ever_longer():
     assert [backoff.failed(float(n)) for n in range(7)] == [0.0, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
 
 
-def test_after_a_quiet_minute_counting_starts_anew():
-    backoff = Backoff()
-    for n in range(5):
-        backoff.failed(float(n))
-    assert backoff.failed(4.0 + backoff.quiet + 1.0) == 0.0
+def test_counting_starts_anew_after_good_health_not_after_a_long_recovery():
+    backoff = Backoff(first=0.5, quiet=30.0)
+    backoff.failed(0.0)
+    backoff.recovered(100.0)
+    assert backoff.failed(110.0) == 0.5
+    backoff.recovered(120.0)
+    assert backoff.failed(151.0) == 0.0
 
 
 @given(st.lists(st.floats(0.0, 200.0), max_size=30))
