@@ -16,9 +16,9 @@ from launcher.settings import ROOT, Settings, resolve, variable_name
 
 DOCKERFILES = {"tritone": ROOT / "docker/Dockerfile", "tritone-cpu": ROOT / "docker/Dockerfile.cpu"}
 # Read elsewhere than in Settings: voices folder, runtime folder, and what only the compose file itself uses.
-OTHER_VARIABLES = {"TRITONE_ALIAS", "TRITONE_VOICES", "TRITONE_RUNTIME_DIR"}
+OTHER_VARIABLES = {"TRITONE_ALIAS", "TRITONE_VOICES", "TRITONE_RUNTIME_DIR", "TRITONE_KEY"}
 COMPOSE_VARIABLES = {"TRITONE_PUBLISH", "TRITONE_CHECKPOINTS"}
-KNOWN = {variable_name(field.name) for field in fields(Settings)} | OTHER_VARIABLES
+KNOWN = {variable_name(f.name) for f in fields(Settings) if f.name != "aliases"} | OTHER_VARIABLES
 
 
 @pytest.fixture(scope="module")
