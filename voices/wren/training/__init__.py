@@ -1,0 +1,1 @@
+"""How wren was trained: text, speech, codec, talker, export. See README.md."""
