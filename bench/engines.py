@@ -234,7 +234,7 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def main(arguments: list[str]) -> int:
+def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.engines", description=__doc__)
     parser.add_argument("--voice", type=Path, default=ROOT / "voices" / "wren.yaml")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
@@ -246,7 +246,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="for each figure")
     parser.add_argument("--fifo", action="store_true", help="compare decoding orders instead")
     parser.add_argument("--json", type=Path, help="also write the figures here")
-    parsed = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    parsed = parse(arguments)
     console = terminal()
     report = deadlines.compare(console) if parsed.fifo else measure(parsed, console)
     if parsed.json:

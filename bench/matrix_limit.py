@@ -46,7 +46,8 @@ def _argument(fact: Any, device: torch.device) -> Any:
     if fact[0] == "value":
         return list(fact[1]) if isinstance(fact[1], tuple) else fact[1]
     shape, stride, dtype = fact
-    return torch.empty_strided(shape, stride, dtype=dtype, device=device).normal_()
+    reach = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    return torch.randn(max(reach, 1), dtype=dtype, device=device).as_strided(shape, stride)
 
 
 def matrix_limit(call: Callable[[], object], device: torch.device, repeats: int = 20) -> tuple[float, float]:
