@@ -152,7 +152,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--arms", default=",".join(ARMS), help=f"which schedules ({','.join(ARMS)})")
     parser.add_argument("--codec", default="unbatched,batched", help="which codecs (unbatched,batched)")
     parser.add_argument("--requests", type=whole_numbers, default=[40], metavar="N,N", help="a round (40)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, after a cold one (5)")
+    parser.add_argument(
+        "--rounds",
+        type=whole_numbers,
+        default=[5],
+        metavar="N,N",
+        help="rounds that count, for each number of requests, after one cold round (5)",
+    )
     parser.add_argument("--concurrency", type=int, default=CONCURRENCY, help="streams at once (8)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -167,6 +173,10 @@ def main(arguments: Sequence[str]) -> int:
     for name, chosen, known in (("--arms", arms, tuple(ARMS)), ("--codec", codecs, ("unbatched", "batched"))):
         if wrong := [one for one in chosen if one not in known]:
             raise ValueError(f"{name} {wrong[0]}: choose among {', '.join(known)}")
+    if len(options.rounds) != len(options.requests):
+        raise ValueError(
+            f"--rounds has {len(options.rounds)} numbers; give as many as --requests has, {len(options.requests)}"
+        )
     console = terminal()
     console.print(environment.headline())
     console.print(SIMULATED)
@@ -178,12 +188,20 @@ def main(arguments: Sequence[str]) -> int:
         for key in arms:
             plan = server_plan(options.voice, ARMS[key], batched)
             with BenchServer(plan) as server, Bar() as bar:
-                for requests in options.requests:
+                for number, (requests, rounds) in enumerate(
+                    zip(options.requests, options.rounds, strict=True)
+                ):
                     label = f"{ARMS[key].name}, {codec}, {requests} requests"
-                    rounds = Plan(requests, 0, options.rounds, discard_first=True, seed=options.seed)
+                    # The first round on a fresh server is the cold one.
+                    counted = Plan(requests, 0, rounds, discard_first=number == 0, seed=options.seed)
                     one = asyncio.run(
                         measure_arm(
-                            server, options.concurrency, rounds, bar, label=label, segment_chars=segment_chars
+                            server,
+                            options.concurrency,
+                            counted,
+                            bar,
+                            label=label,
+                            segment_chars=segment_chars,
                         )
                     )
                     measured.append(one)

@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import statistics
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,10 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import yaml
 from rich.table import Table
 from tritonclient.grpc import service_pb2 as pb
 
 from backends.families.paced import SAMPLES_PER_FRAME
+from backends.family import load_family
+from backends.graphs import capture_for
+from backends.talker import SpeechRequest
+from backends.talker_engine import SpeechStream, TalkerEngine
+from backends.voice import VoiceConfig, load_voice
 from bench import environment
 from bench.arrivals import ClosedLoop
 from bench.load import LoadGenerator
@@ -31,7 +40,7 @@ from bench.peers.plans import FRAME_BLS
 from bench.processes import cpu_between
 from bench.requests import paced_jobs
 from bench.run import SIMULATED, whole_numbers
-from bench.server import BenchError, BenchServer, ServerPlan
+from bench.server import BenchError, BenchServer, ServerPlan, changed_voice
 from bench.table import shown, terminal
 from bench.texts import texts_of_length
 from client.request import new_stream_id, speech_request
@@ -109,35 +118,100 @@ def measure(
 
 @dataclass(frozen=True)
 class FirstPacket:
-    """Added time of the first packets at one concurrency, seconds: time to first packet less the time from
-    the talker's beginning with the stream to the last frame of its first chunk. after: the part after that
-    frame."""
+    """First packets at one concurrency, seconds. ttfp_p50, ttfp_p95: through the server. alone_p50: the
+    talker engine by itself in this process under the same load, from a prompt's arrival to the last frame of
+    the first chunk. after_p50, after_p95: the part of the time through the server that comes after that frame
+    was made.
+    """
 
     concurrency: int
-    p50: float
-    p95: float
+    ttfp_p50: float
+    ttfp_p95: float
+    alone_p50: float
     after_p50: float
     after_p95: float
     requests: int
 
+    @property
+    def added_p50(self) -> float:
+        return self.ttfp_p50 - self.alone_p50
 
-async def first_packets(url: str, concurrency: int, count: int) -> FirstPacket:
-    jobs = paced_jobs(60.0, 0.3, 300)(count, 0)
+
+FIRST_JOBS = paced_jobs(60.0, 0.3, 300)
+
+
+async def first_packets(url: str, concurrency: int, count: int, alone_p50: float) -> FirstPacket:
     async with LoadGenerator(url) as generator:
-        await generator.run(ClosedLoop(concurrency), paced_jobs(60.0, 0.3, 300)(8, 1))
-        done = await generator.run(ClosedLoop(concurrency), jobs)
-    added, after = [], []
+        await generator.run(ClosedLoop(concurrency), FIRST_JOBS(8, 1))
+        done = await generator.run(ClosedLoop(concurrency), FIRST_JOBS(count, 0))
+    ttfp, after = [], []
     for outcome in done.outcomes:
         check = outcome.check
         assert isinstance(check, PacedCheck)
-        if outcome.fault or check.work is None or check.made_to_arrival is None:
+        if outcome.fault or check.made_to_arrival is None or outcome.metrics.ttfp_seconds is None:
             raise BenchError(f"a stream failed: {outcome.fault or outcome.trace.error_message}")
-        assert outcome.metrics.ttfp_seconds is not None
-        added.append(outcome.metrics.ttfp_seconds - check.work)
+        ttfp.append(outcome.metrics.ttfp_seconds)
         after.append(check.made_to_arrival)
-    p50, p95 = np.percentile(added, [50, 95]).tolist()
+    p50, p95 = np.percentile(ttfp, [50, 95]).tolist()
     after_p50, after_p95 = np.percentile(after, [50, 95]).tolist()
-    return FirstPacket(concurrency, p50, p95, after_p50, after_p95, len(added))
+    return FirstPacket(concurrency, p50, p95, alone_p50, after_p50, after_p95, len(ttfp))
+
+
+def talker_alone(plan: ServerPlan, concurrency: int, count: int, first_chunk: int) -> float:
+    """Median time from a prompt's arrival until the talker engine alone has made the first chunk's frames.
+
+    The same closed loop without a server: a stream that ends is followed by another, which arrives at a
+    random moment of the step then running, as requests do.
+    """
+    voice = load_voice_of(plan)
+    family = load_family(voice.family)
+    cpu = torch.device("cpu")
+    talker = family.load_talker(voice, cpu)
+    engine = TalkerEngine(talker, voice.engine, capture=capture_for(cpu))
+    engine.warm_up(lambda done, total: None)
+    source = random.Random(0)
+    arrived: dict[SpeechStream, float] = {}
+    made: dict[SpeechStream, int] = {}
+    times: list[float] = []
+    jobs = iter(FIRST_JOBS(count + concurrency, 0))
+    last_step = 0.0
+
+    def arrive(during: float) -> None:
+        job = next(jobs, None)
+        if job is None:
+            return
+        request = SpeechRequest(job.text, seed=int(job.options["seed"]))
+        stream = SpeechStream(request, more_prompts=False, text_ended=True)
+        stream.prompts.append(talker.build_prompt(request, job.text, True))
+        engine.admit(stream)
+        arrived[stream] = time.perf_counter() - source.random() * during
+        made[stream] = 0
+
+    for _ in range(concurrency):
+        arrive(0.0)
+    ended = 0
+    while engine.active:
+        began = time.perf_counter()
+        step = engine.step()
+        now = time.perf_counter()
+        last_step = now - began
+        for stream in step.streams:
+            made[stream] += 1
+            if made[stream] == first_chunk:
+                times.append(now - arrived[stream])
+        while ended:
+            arrive(last_step)
+            ended -= 1
+        ended = len(step.ended)
+    return statistics.median(times)
+
+
+def load_voice_of(plan: ServerPlan) -> VoiceConfig:
+    """The voice that a server of this plan would load."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "voice.yaml"
+        path.write_text(yaml.safe_dump(changed_voice(plan)), encoding="utf-8")
+        return load_voice(path)
 
 
 def throughput_table(results: Sequence[Throughput]) -> Table:
@@ -200,22 +274,23 @@ def main(arguments: Sequence[str]) -> int:
         for line in ratios(results):
             console.print(line)
     if options.only != "throughput":
-        with BenchServer(STEPPED) as server:
-            time.sleep(1.0)
-            for concurrency in (1, 8):
-                packets.append(asyncio.run(first_packets(server.url, concurrency, options.first)))
+        first_chunk = load_voice_of(STEPPED).stream.ramp[0]
+        for concurrency in (1, 8):
+            alone = talker_alone(STEPPED, concurrency, options.first, first_chunk)
+            with BenchServer(STEPPED) as server:
+                packets.append(asyncio.run(first_packets(server.url, concurrency, options.first, alone)))
         for packet in packets:
             console.print(
-                f"first packet, C{packet.concurrency}: {1000 * packet.p50:.1f} ms "
-                f"(p95 {1000 * packet.p95:.1f}) over the talker's own time; after its last frame "
-                f"{1000 * packet.after_p50:.1f} ms (p95 {1000 * packet.after_p95:.1f}); "
-                f"{packet.requests} requests"
+                f"first packet, C{packet.concurrency}: p50 {1000 * packet.ttfp_p50:.1f} ms, "
+                f"p95 {1000 * packet.ttfp_p95:.1f} ms; the talker alone {1000 * packet.alone_p50:.1f} ms, so "
+                f"{1000 * packet.added_p50:.1f} ms are added; from its last frame to the client "
+                f"{1000 * packet.after_p50:.1f} ms (p95 {1000 * packet.after_p95:.1f}); {packet.requests} requests"
             )
     if options.json:
         document: dict[str, Any] = {
             "environment": environment.describe(),
             "throughput": [asdict(r) for r in results],
-            "first_packets": [asdict(p) for p in packets],
+            "first_packets": [{**asdict(p), "added_p50": p.added_p50} for p in packets],
         }
         options.json.write_text(json.dumps(document), encoding="utf-8")
     return 0

@@ -107,16 +107,13 @@ def jobs_of(options: argparse.Namespace) -> MakeJobs:
 
 
 async def measure_all(
-    url: str, options: argparse.Namespace, jobs: MakeJobs, read_usage: ReadUsage
+    url: str, model: str, loads: Sequence[Load], plan: Plan, jobs: MakeJobs, read_usage: ReadUsage
 ) -> list[Measured]:
-    measured = []
     with Bar() as bar:
-        async with LoadGenerator(url, options.model) as generator:
-            for load in loads_of(options):
-                measured.append(
-                    await measure_load(generator, load, plan_of(options), jobs, bar, read_usage=read_usage)
-                )
-    return measured
+        async with LoadGenerator(url, model) as generator:
+            return [
+                await measure_load(generator, load, plan, jobs, bar, read_usage=read_usage) for load in loads
+            ]
 
 
 def write_files(
@@ -147,7 +144,7 @@ def write_files(
 
 def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
-    jobs = jobs_of(options)
+    jobs, plan, loads = jobs_of(options), plan_of(options), loads_of(options)
     console = terminal()
     console.print(environment.headline())
     paced = load_voice(voice_path(options.voice)).family == "paced"
@@ -156,11 +153,10 @@ def main(arguments: Sequence[str]) -> int:
         console.print(SIMULATED)
     with ExitStack() as stack:
         if options.url:
-            measured = asyncio.run(measure_all(options.url, options, jobs, dict))
+            measured = asyncio.run(measure_all(options.url, options.model, loads, plan, jobs, dict))
         else:
             server = stack.enter_context(BenchServer(ServerPlan(options.voice, device=options.device)))
-            measured = asyncio.run(measure_all(server.url, options, jobs, server.usage))
-    plan = plan_of(options)
+            measured = asyncio.run(measure_all(server.url, options.model, loads, plan, jobs, server.usage))
     print_points(
         console,
         [one.point for one in measured],

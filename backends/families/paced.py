@@ -16,7 +16,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -125,18 +124,6 @@ def frame_spec(machine: Machine) -> FrameSpec:
     )
 
 
-@dataclass
-class _Slots:
-    """State of the talker's slots, each an array [max_slots + 1]. ready: monotonic seconds of the first
-    step."""
-
-    tag: np.ndarray
-    index: np.ndarray
-    left: np.ndarray
-    started: np.ndarray
-    ready: np.ndarray
-
-
 class PacedTalker(Talker):
     """One frame a step. A step costs what the machine's step costs for the rows that make a frame in it.
 
@@ -154,17 +141,14 @@ class PacedTalker(Talker):
 
     def allocate(self, max_slots: int, max_length: int) -> None:
         rows = max_slots + 1
-        self._null = max_slots
-        self._slots = _Slots(
-            tag=np.zeros(rows, np.int64),
-            index=np.zeros(rows, np.int64),
-            left=np.zeros(rows, np.int64),
-            started=np.zeros(rows, np.int64),
-            ready=np.zeros(rows),
-        )
+        self._frame = np.zeros((rows, 4), np.int64)  # each slot's next frame: tag, index, made, started
+        self._left = np.zeros(rows, np.int64)  # frames of the piece still to be made
+        self._ready = np.full(
+            rows, np.inf
+        )  # monotonic seconds of the first step; the null slot's never comes
 
     def slot_bytes(self) -> int:
-        return 5 * 8
+        return 6 * 8
 
     def build_prompt(self, request: SpeechRequest, text: str, first: bool) -> Prompt:
         row = [request.seed & _MASK, len(text), int(first)]
@@ -177,15 +161,16 @@ class PacedTalker(Talker):
     def prefill(
         self, slots: torch.Tensor, inputs: torch.Tensor, lengths: torch.Tensor, begins: torch.Tensor
     ) -> None:
-        state, rows = self._slots, slots.numpy()
+        rows = slots.numpy()
         tag, frames, first = inputs.numpy()[:, 0].T
         now = time.monotonic()
-        state.left[rows] = frames
+        self._left[rows] = frames
         new = rows[first > 0]
-        state.tag[new] = tag[first > 0]
-        state.index[new] = 0
-        state.started[new] = stamp(now)
-        state.ready[new] = now + np.array([self._pace.prefill_seconds(int(state.tag[row])) for row in new])
+        if len(new):
+            self._frame[new] = 0
+            self._frame[new, 0] = tag[first > 0]
+            self._frame[new, 3] = stamp(now)
+            self._ready[new] = [now + self._pace.prefill_seconds(one) for one in tag[first > 0].tolist()]
 
     def step(
         self,
@@ -195,28 +180,22 @@ class PacedTalker(Talker):
         sampling: SamplingTable,
         length: int,
     ) -> StepOutput:
-        state, rows = self._slots, slots.numpy()
-        raw = np.zeros((len(rows), 4), np.int64)
-        flags = np.zeros(len(rows), np.int32)
-        real = rows != self._null
-        live = real & (state.ready[rows] <= time.monotonic())
-        if live.any():
-            self._pace.step(int(live.sum()))
-            self._emit(rows[live], live, raw, flags)
-        elif real.any():
-            wait = state.ready[rows[real]].min() - time.monotonic()
-            spend(min(max(wait, 0.0), _IDLE_STEP_SECONDS))
-        return StepOutput(torch.from_numpy(raw), torch.from_numpy(flags))
-
-    def _emit(self, rows: np.ndarray, live: np.ndarray, raw: np.ndarray, flags: np.ndarray) -> None:
-        state = self._slots
-        made = stamp(time.monotonic())
-        raw[live] = np.stack(
-            [state.tag[rows], state.index[rows], np.full(len(rows), made), state.started[rows]], axis=1
-        )
-        state.index[rows] += 1
-        state.left[rows] -= 1
-        flags[live] = np.where(state.left[rows] > 0, StepFlag.VALID, StepFlag.VALID | StepFlag.ENDED)
+        rows = slots.numpy()
+        ready = self._ready[rows]
+        live = ready <= time.monotonic()
+        batch = int(np.count_nonzero(live))
+        if batch:
+            self._pace.step(batch)
+        else:
+            wait = float(ready.min()) - time.monotonic()
+            if wait < np.inf:  # not in warm-up
+                spend(min(max(wait, 0.0), _IDLE_STEP_SECONDS))
+        raw = self._frame[rows]
+        raw[:, 2] = stamp(time.monotonic())
+        self._frame[rows, 1] += live
+        self._left[rows] -= live
+        flags = live * (StepFlag.VALID + StepFlag.ENDED * (self._left[rows] <= 0))
+        return StepOutput(torch.from_numpy(raw), torch.from_numpy(flags.astype(np.int32)))
 
 
 class PacedCodec(Codec):
