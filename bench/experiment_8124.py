@@ -18,6 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
+from backends.families.paced import machine_of
 from backends.voice import load_voice
 from bench import environment, plots
 from bench.arrivals import ClosedLoop
@@ -28,6 +29,10 @@ from bench.run import SIMULATED, whole_numbers
 from bench.server import BenchServer, ServerPlan, voice_path
 from bench.session import Bar, Measured, Plan, measure_load
 from bench.table import print_points, shown, terminal, write_csv
+from chunk_policies import ChunkSchedule
+from chunk_policies.machine import Machine
+from chunk_policies.pipeline import Workload
+from chunk_policies.simulate import run_arm
 
 CONCURRENCY = 8
 MEAN_FRAMES, SPREAD = 125.0, 0.2  # ten seconds; as in the simulator's workload
@@ -59,7 +64,8 @@ ARMS = {
 
 @dataclass(frozen=True)
 class Published:
-    """A row of the published table. Times in seconds, shares from 0 to 1; ranges over the rounds."""
+    """A row of the published table, as it stands there: medians and ranges over the rounds, times in seconds,
+    continuity in percent. Its RTF is that after the first packet (docs/ramps.md says why)."""
 
     rtf: str
     continuity: str
@@ -68,8 +74,8 @@ class Published:
 
 
 PUBLISHED = {
-    "off": Published("0.21-0.22", "0.0 %", "~0.37", "~1.13"),
-    "static": Published("0.26 (0.24-0.27)", "67.5 % (60-82.5)", "0.07 (0.04-0.12)", "1.153 (1.018-1.246)"),
+    "off": Published("0.21-0.22", "0.0", "~0.37", "~1.13"),
+    "static": Published("0.26 (0.24-0.27)", "67.5 (60-82.5)", "0.07 (0.04-0.12)", "1.153 (1.018-1.246)"),
 }
 
 
@@ -95,10 +101,11 @@ async def measure_arm(
         )
 
 
-def comparison(results: Mapping[tuple[str, bool, int], Point]) -> Table:
-    """Ours beside the published rows: medians over the rounds, and the smallest and largest round."""
+def comparison(results: Mapping[tuple[str, bool, int], Point], machine: Machine) -> Table:
+    """The published rows, then for each arm what the simulator says of this machine in the product's order of
+    codec calls, and what the server did: medians over the rounds, with the smallest and the largest round."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("arm", "codec", "requests"):
+    for heading in ("arm", "codec", "source", "requests"):
         table.add_column(heading)
     for heading in (
         "RTF",
@@ -112,19 +119,24 @@ def comparison(results: Mapping[tuple[str, bool, int], Point]) -> Table:
     for key, row in PUBLISHED.items():
         table.add_row(
             ARMS[key].name,
+            "unbatched",
             "published",
             "40",
             "-",
             row.rtf,
-            row.continuity.replace(" %", ""),
+            row.continuity,
             row.underrun,
             row.ttfp,
             "-",
         )
     for (key, batched, requests), point in results.items():
+        codec = "batched" if batched else "unbatched"
+        simulated = simulate(key, batched, machine, len(point.rounds), requests)
+        table.add_row(ARMS[key].name, codec, "simulator", str(requests), *simulated)
         table.add_row(
             ARMS[key].name,
-            "batched" if batched else "unbatched",
+            codec,
+            "server",
             str(requests),
             ranged(point, "rtf_mean", 1, 3),
             ranged(point, "rtf_after_first", 1, 3),
@@ -134,6 +146,32 @@ def comparison(results: Mapping[tuple[str, bool, int], Point]) -> Table:
             ranged(point, "underrun_max", 1, 3),
         )
     return table
+
+
+def simulate(key: str, batched: bool, machine: Machine, rounds: int, requests: int) -> list[str]:
+    """The same arm in virtual time (chunk_policies.simulate), as cells of the table.
+
+    Nothing but the machine's costs takes time there, and requests have the same spread but are other ones.
+    """
+    played = machine.changed({"order": "deadline", "codec_batch": CONCURRENCY if batched else 1})
+    workload = Workload(concurrency=CONCURRENCY, requests=requests, frames=MEAN_FRAMES, frames_spread=SPREAD)
+    schedule = ChunkSchedule.from_mapping(ARMS[key].stream, source=f"arm {key}")
+    result = run_arm(key, schedule, played, workload, rounds)
+    cells = []
+    for measure, factor, digits in (
+        ("rtf", 1, 3),
+        ("rtf_after_first", 1, 3),
+        ("continuous", 100, 1),
+        ("underrun", 1, 3),
+        ("ttfp", 1, 3),
+        ("underrun_max", 1, 3),
+    ):
+        low, high = result.extremes(measure)
+        text = shown(result.median(measure), factor, digits)
+        cells.append(
+            text if rounds == 1 else f"{text} ({low * factor:.{digits}f}-{high * factor:.{digits}f})"
+        )
+    return cells
 
 
 def ranged(point: Point, name: str, factor: float, digits: int) -> str:
@@ -180,7 +218,8 @@ def main(arguments: Sequence[str]) -> int:
     console = terminal()
     console.print(environment.headline())
     console.print(SIMULATED)
-    segment_chars = load_voice(voice_path(options.voice)).segment_chars
+    voice = load_voice(voice_path(options.voice))
+    segment_chars, machine = voice.segment_chars, machine_of(voice)
     results: dict[tuple[str, bool, int], Point] = {}
     measured: list[Measured] = []
     for codec in codecs:
@@ -208,7 +247,7 @@ def main(arguments: Sequence[str]) -> int:
                     results[key, batched, requests] = one.point
     print_points(console, [one.point for one in measured], f"voice {options.voice}, C{options.concurrency}")
     console.print()
-    console.print(comparison(results))
+    console.print(comparison(results, machine))
     if options.csv:
         write_csv(options.csv, [one.point for one in measured])
     if options.json:

@@ -4,6 +4,7 @@ business."""
 import pytest
 import yaml
 
+from backends.families.paced import MACHINES
 from backends.voice import load_voice
 from bench import experiment_8124, pipeline
 from bench.__main__ import main
@@ -46,7 +47,14 @@ def test_the_arms_are_the_published_ones_and_ours(tmp_path):
 
 
 def test_published_rows_stand_in_the_comparison_before_anything_is_measured():
-    assert comparison({}).row_count == len(experiment_8124.PUBLISHED)
+    assert comparison({}, MACHINES["ascend-910b"]).row_count == len(experiment_8124.PUBLISHED)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_the_simulator_plays_each_arm(arm):
+    cells = experiment_8124.simulate(arm, True, MACHINES["ascend-910b"], 1, 8)
+    assert len(cells) == 6
+    assert all(float(cell) >= 0 for cell in cells)
 
 
 def result(system: str, concurrency: int, speed: float | None, died: str | None = None) -> Throughput:
