@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import ipaddress
 import os
 import re
 import shutil
@@ -222,13 +223,25 @@ def command_line(
     return command
 
 
-def restrictions(key: str) -> list[str]:
-    """Options that open the administrative part of the API only to who knows the key."""
-    parts = ",".join(RESTRICTED)
+def restrictions(key: str, bind: str) -> list[str]:
+    """Options that open the administrative part of the API only to who knows the key.
+
+    So does inference over HTTP where other hosts can reach it: Triton 2.51 reads the body by recursion and with
+    alloca, so JSON of 50,000 nested brackets, or 800,000 chunks of a byte (CVE-2025-23310), ends the server.
+    """
+    http = RESTRICTED if is_loopback(bind) else (*RESTRICTED, "inference")
     return [
-        f"--grpc-restricted-protocol={parts}:{KEY_HEADER}={key}",
-        f"--http-restricted-api={parts}:{KEY_HEADER}={key}",
+        f"--grpc-restricted-protocol={','.join(RESTRICTED)}:{KEY_HEADER}={key}",
+        f"--http-restricted-api={','.join(http)}:{KEY_HEADER}={key}",
     ]
+
+
+def is_loopback(bind: str) -> bool:
+    """Whether only this host reaches that address."""
+    try:
+        return ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        return bind == "localhost"
 
 
 def key_metadata(key: str) -> tuple[tuple[str, str], ...]:

@@ -150,7 +150,7 @@ class Supervisor:
             write_alias(self._settings, alias, aliases)
         command = command_line(self._settings, installation, self._identity, backends, aliases)
         self._log.debug("%s", " ".join(command))
-        command += restrictions(self._key)
+        command += restrictions(self._key, self._settings.bind)
         guard = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py")), str(os.getpid())]
         self._process = subprocess.Popen(
             [*guard, *command],

@@ -1,6 +1,7 @@
 """What a hostile client may try at the network's side of the server. The threat model is docs/security.md."""
 
 import json
+import os
 import socket
 import urllib.error
 import urllib.request
@@ -19,6 +20,7 @@ from tests.e2e.servers import running_server
 from tests.e2e.test_control import idle, wait_until
 
 MARKER = "quokka marzipan"
+KEY = "open-sesame-5b1f"
 
 
 @pytest.fixture
@@ -119,26 +121,60 @@ def test_the_talker_gives_no_speech_to_who_asks_it_itself(raw, client):
     assert client.say("Hello.").finish_reason == "stop"
 
 
-def test_logs_hold_no_text(tmp_path):
+@pytest.fixture(scope="module")
+def exposed(tmp_path_factory):
+    """A server that other hosts may reach, with the most talkative log."""
+    before = os.environ.get("TRITONE_KEY")
+    os.environ["TRITONE_KEY"] = KEY
+    try:
+        runtime = tmp_path_factory.mktemp("exposed")
+        with running_server(runtime, bind="0.0.0.0", log_level="debug", probe_seconds=0.0) as settings:
+            yield settings, Instance(settings.grpc_port, runtime).log
+    finally:
+        if before is None:
+            del os.environ["TRITONE_KEY"]
+        else:
+            os.environ["TRITONE_KEY"] = before
+
+
+def post(settings, body: bytes, **headers: str) -> bytes:
+    url = f"http://{settings.host}:{settings.http_port}/v2/models/tts/generate_stream"
+    request = urllib.request.Request(url, data=body, headers=headers)
+    answer: bytes = urllib.request.urlopen(request, timeout=20).read()
+    return answer
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"target_text": "Hello."}', b'{"target_text": ' + b"[" * 50_000], ids=["speech", "deep JSON"]
+)
+def test_other_hosts_need_the_key_for_speech_over_http(exposed, body):
+    """Triton reads JSON by recursion: deep JSON would end the server, so its reader is behind the key."""
+    settings, _ = exposed
+    with pytest.raises(urllib.error.HTTPError) as error:
+        post(settings, body)
+    assert error.value.code == 403
+    assert b'"finish_reason\\": \\"stop\\"' in post(
+        settings, b'{"target_text": "Hello."}', **{"tritone-key": KEY}
+    )
+
+
+def test_logs_hold_no_text(exposed):
     """Neither what is spoken nor what is refused, over gRPC and HTTP, not even at level debug."""
-    with running_server(tmp_path, log_level="debug", probe_seconds=0.0) as settings:
-        with TTSClient(settings.grpc_url) as client:
-            client.say(f"The {MARKER} is secret.", instructions=None)
-            with client.open(f"An open {MARKER} too. ") as stream:
-                stream.append(f"And more {MARKER}. ")
-                stream.end()
-                list(stream)
-        with Connection(settings.grpc_url) as raw:
-            raw.error(text_request(f"{MARKER} " * 5_000))
-            raw.error(text_request(MARKER.encode() + b"\xff"))
-            raw.error(
-                text_request("Hello.", reference_text=("BYTES", [1, 1], bytes_element(MARKER.encode())))
-            )
-        body = json.dumps({"target_text": [f"The {MARKER} again."]}).encode()
-        url = f"http://{settings.host}:{settings.http_port}/v2/models/tts/generate_stream"
-        urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=20).read()
-        log = Instance(settings.grpc_port, tmp_path).log
+    settings, log = exposed
+    with TTSClient(settings.grpc_url) as client:
+        client.say(f"The {MARKER} is secret.")
+        with client.open(f"An open {MARKER} too. ") as stream:
+            stream.append(f"And more {MARKER}. ")
+            stream.end()
+            list(stream)
+    with Connection(settings.grpc_url) as raw:
+        raw.error(text_request(f"{MARKER} " * 5_000))
+        raw.error(text_request(MARKER.encode() + b"\xff"))
+        told = ("BYTES", [1, 1], bytes_element(MARKER.encode()))
+        raw.error(text_request("Hello.", reference_text=told))
+    body = json.dumps({"target_text": f"The {MARKER} again."}).encode()
+    assert b"waveform" in post(settings, body, **{"tritone-key": KEY})
     text = log.read_text(errors="replace")
     assert "ready after" in text
-    for word in MARKER.split():
+    for word in (*MARKER.split(), KEY):
         assert word not in text
