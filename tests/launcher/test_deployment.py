@@ -118,7 +118,7 @@ class TestCompose:
     def test_voices_are_mounted_where_the_image_looks_for_them(self, compose, name):
         targets = [substitute(volume).split(":")[1] for volume in compose["services"][name]["volumes"]]
         workdir = dict(instructions(DOCKERFILES[name]))["WORKDIR"]
-        assert targets == [f"{workdir}/voices", "/models"]
+        assert targets == [f"{workdir}/voices", "/models", f"{workdir}/checkpoints"]
 
     def test_no_more_rights_than_needed(self, compose, name):
         service = compose["services"][name]

@@ -94,11 +94,30 @@ class TestCommandLine:
             for argument in (
                 *line(found, log_level="debug"),
                 *line(found, log_level="error"),
-                *server.restrictions("k"),
+                *server.restrictions("k", "0.0.0.0"),
             )
             if argument.startswith("--")
         }
         assert options <= words
+
+
+class TestRestrictions:
+    """What loads code, maps memory or writes files is open only to who knows the key."""
+
+    def test_speech_needs_no_key_on_this_host(self):
+        grpc, http = server.restrictions("k", "127.0.0.1")
+        assert grpc == "--grpc-restricted-protocol=model-repository,shared-memory,logging,trace:tritone-key=k"
+        assert http == "--http-restricted-api=model-repository,shared-memory,logging,trace:tritone-key=k"
+
+    @pytest.mark.parametrize("bind", ["0.0.0.0", "10.1.2.3", "example.org"])
+    def test_speech_over_http_needs_it_where_others_reach_it(self, bind):
+        grpc, http = server.restrictions("k", bind)
+        assert "inference" in http
+        assert "inference" not in grpc
+
+    @pytest.mark.parametrize("bind", ["127.0.0.1", "::1", "localhost"])
+    def test_addresses_of_this_host_only(self, bind):
+        assert server.is_loopback(bind)
 
 
 class TestEnvironment:
