@@ -15,16 +15,10 @@ The checkpoints are written by the project's own `make-random`, whose bits do no
 the files hold only what the reference computes from them.
 """
 
-# The package is imported late, since what it needs has to be stubbed first.
-# ruff: noqa: PLC0415
-
 from __future__ import annotations
 
-import importlib.machinery
 import json
-import sys
 import tempfile
-import types
 import zlib
 from pathlib import Path
 
@@ -33,42 +27,17 @@ import torch
 from safetensors.torch import load_file
 
 from backends.families.qwen3_tts.random_checkpoint import write_random_checkpoint
+from bench.qwen3_overlay import load_reference
 from tests.qwen3_tts.golden import cases
 
 HERE = Path(__file__).resolve().parent
 
 
-def _stub_unused_imports() -> None:
-    """The package imports these for its 25 Hz tokenizer, which is not used here."""
-    # First, since it looks for optional packages and must not find the stubs.
-    from transformers import AutoConfig, AutoFeatureExtractor, AutoModel, AutoProcessor, MimiModel  # noqa: F401
-
-    for name in ("sox", "onnxruntime", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
-        module = types.ModuleType(name)
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        module.__path__ = []
-        sys.modules[name] = module
-    sys.modules["torchaudio"].compliance = sys.modules["torchaudio.compliance"]
-    sys.modules["torchaudio.compliance"].kaldi = sys.modules["torchaudio.compliance.kaldi"]
-
-
-def load_reference(folder: Path):
-    """The package's Qwen3TTSModel of a checkpoint folder, float32."""
-    from qwen_tts.core.models import Qwen3TTSConfig, Qwen3TTSForConditionalGeneration, Qwen3TTSProcessor
-    from qwen_tts.inference.qwen3_tts_model import Qwen3TTSModel
-    from transformers import AutoConfig, AutoModel, AutoProcessor
-
-    AutoConfig.register("qwen3_tts", Qwen3TTSConfig, exist_ok=True)
-    AutoModel.register(Qwen3TTSConfig, Qwen3TTSForConditionalGeneration, exist_ok=True)
-    AutoProcessor.register(Qwen3TTSConfig, Qwen3TTSProcessor, exist_ok=True)
-    model = Qwen3TTSForConditionalGeneration.from_pretrained(str(folder), dtype=torch.float32)
-    assert set(model.state_dict()) == set(load_file(folder / "model.safetensors"))
-    speech = folder / "speech_tokenizer" / "model.safetensors"
-    assert set(model.speech_tokenizer.model.state_dict()) == set(load_file(speech))
-    # fix_mistral_regex=True, which the package passes, would replace Qwen's own splitting rule when the
-    # folder is local, but not when it comes from the hub; the published model's rule is Qwen's.
-    processor = AutoProcessor.from_pretrained(str(folder), fix_mistral_regex=False)
-    return Qwen3TTSModel(model.eval(), processor, model.generate_config)
+def _check_names(reference, folder: Path) -> None:
+    """The package found all tensors that it has, and no others."""
+    speech = reference.model.speech_tokenizer.model
+    assert set(reference.model.state_dict()) == set(load_file(folder / "model.safetensors"))
+    assert set(speech.state_dict()) == set(load_file(folder / "speech_tokenizer" / "model.safetensors"))
 
 
 def _shapes(model: torch.nn.Module) -> dict[str, list[int]]:
@@ -123,7 +92,6 @@ def _talker_case(reference, case: cases.Case, out: dict[str, np.ndarray]) -> Non
 
 
 def main() -> None:
-    _stub_unused_imports()
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
     talker: dict[str, np.ndarray] = {}
@@ -136,6 +104,7 @@ def main() -> None:
             write_random_checkpoint(folder, size, style, tiny=True, seed=cases.SEED)
             talker[f"checksum {checkpoint}"] = np.array([_checksum(folder)])
             reference = load_reference(folder)
+            _check_names(reference, folder)
             names[checkpoint] = _shapes(reference.model)
             for case in cases.CASES:
                 if case.checkpoint == checkpoint:
