@@ -166,11 +166,10 @@ class Talker(ABC):
         """
 
     def text_ready(self, request: SpeechRequest, text: str, first: bool) -> int:
-        """How many leading characters of text that is left open can be taken now; the rest waits for what
-        follows.
+        """How many leading characters of open text can be taken now; the rest waits for what follows.
 
         Only for text_mode "per_frame". first: whether it is the stream's first piece, which becomes a
-        prompt. Called in the loop thread, so it must be quick. Raises ValueError as `build_prompt` does.
+        prompt. Called in the front-end thread. Raises ValueError as `build_prompt` does.
         """
         return len(text)
 
