@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from launcher.settings import ROOT, Settings
@@ -87,11 +87,13 @@ class Instance:
             yield True
 
     def state(self) -> State | None:
-        """The last state that a supervisor wrote, also of one that is gone."""
-        try:
-            return State(**json.loads(self._state.read_text()))
-        except FileNotFoundError:
+        """The last state that a supervisor wrote, also of one that is gone; what a later version added is left
+        out."""
+        if not self._state.exists():
             return None
+        known = {field.name for field in fields(State)}
+        values = json.loads(self._state.read_text())
+        return State(**{name: value for name, value in values.items() if name in known})
 
     def write(self, state: State) -> None:
         draft = self._state.with_suffix(".new")

@@ -105,7 +105,9 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        values = json.loads(text)
+        """Settings that some version of this class wrote; what this one does not know is left out."""
+        known = {field.name for field in fields(cls)}
+        values = {name: value for name, value in json.loads(text).items() if name in known}
         return cls(**{**values, "aliases": tuple(values["aliases"])})
 
 

@@ -86,7 +86,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Start, watch, stop; the exit status: 0 after a signal, 1 if the server could not be kept up."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         # Stubs whose server died become our children, so that they can be waited for.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)

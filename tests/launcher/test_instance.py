@@ -1,5 +1,6 @@
 """What is known of a background server: a lock that lives and dies with its supervisor, and a state file."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -42,6 +43,19 @@ def test_the_state_is_read_back_with_the_settings():
     instance.write(state)
     assert instance.state() == state
     assert instance.settings() == settings
+
+
+def test_the_state_of_another_version_is_read_as_far_as_it_is_known():
+    instance = Instance(9001)
+    instance.directory.mkdir(parents=True)
+    state = new_state(Settings(grpc_port=9001))
+    instance.write(state)
+    path = instance.directory / "state.json"
+    values = json.loads(path.read_text())
+    settings = json.loads(values["settings"]) | {"later": 1}
+    path.write_text(json.dumps(values | {"later": 1, "settings": json.dumps(settings)}))
+    assert instance.state().identity == state.identity
+    assert instance.settings() == Settings(grpc_port=9001)
 
 
 def test_recoveries_are_counted_and_every_start_has_a_name_of_its_own():
