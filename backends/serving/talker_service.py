@@ -28,6 +28,8 @@ from backends.voice import VoiceConfig
 
 WATCH_SECONDS = 0.02
 PUBLISH_SECONDS = 1.0
+# Stuck times after which a stream that the codec never heard of is given up; a busy codec hears much sooner.
+UNSEEN_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
@@ -382,7 +384,7 @@ class TalkerService:
             self._cancel(session)
         elif verdict == -session.generation:
             self._fail(session, ServingError(ErrorCode.INTERNAL, "the codec failed for this stream"))
-        elif not session.seen and now - session.opened > limits.stuck_seconds:
+        elif not session.seen and now - session.opened > UNSEEN_FACTOR * limits.stuck_seconds:
             self._disown(session)
         elif waiting and now - session.last_text > limits.idle_seconds:
             self._give_up(
@@ -401,7 +403,9 @@ class TalkerService:
 
     def _disown(self, session: Session) -> None:
         """The codec never saw the opening: somebody asked this model for the ensemble's outputs himself."""
-        error = invalid("the codec does not know this stream; ask for speech at model tts")
+        error = ServingError(
+            ErrorCode.UNAVAILABLE, "the codec has not seen this stream; ask for speech at model tts"
+        )
         self._counts[f"errors_{error.code.value.lower()}_total"] += 1
         self._engine.cancel(session.stream)
         session.responder.error(str(error))
