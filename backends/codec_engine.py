@@ -27,6 +27,10 @@ from backends.graphs import (
 )
 from backends.voice import EngineConfig
 
+# Seconds that the most urgent chunk may wait for a fuller batch, about a call of a busy machine. Under an
+# overload it makes fewer streams late (python -m bench.engines --fifo).
+BATCH_SLACK = 0.04
+
 
 @dataclass(eq=False)
 class CodecJob:
@@ -93,6 +97,7 @@ class CodecEngine:
 
     The codec's state is allocated here. frame_sizes: sizes of the chunks that the voice's schedule can send
     (`ChunkSchedule.frame_sizes("state")`); context and look-ahead are added here as the codec needs them.
+    slack: seconds by which a fuller batch may be less urgent than the most urgent chunk and still go first.
     """
 
     def __init__(
@@ -102,8 +107,10 @@ class CodecEngine:
         frame_sizes: Sequence[int],
         *,
         capture: CaptureBackend,
+        slack: float = BATCH_SLACK,
     ) -> None:
         self.codec = codec
+        self._slack = slack
         self._spec = codec.spec
         self._slots = slots_of(codec, config)
         self._buckets = batch_buckets(config.codec_batch_buckets, self._slots)
@@ -163,34 +170,37 @@ class CodecEngine:
     # Forming a batch.
 
     def form_batch(self) -> list[CodecJob]:
-        """Take the next batch off the queue: the most urgent chunk and others whose calls have the same size.
+        """Take the next batch off the queue: chunks whose calls have the same size, the most urgent ones of
+        it.
 
-        At most one chunk a stream; [] if there is nothing to do. A chunk that needs several calls comes
-        back in later batches until its last call gives the result.
+        The size is that of the most urgent chunk, or of a fuller batch nearly as urgent. At most one chunk
+        a stream; [] if there is nothing to do. A chunk that needs several calls comes back in later batches
+        until its last call gives the result.
         """
-        waiting = [s for s in self._streams.values() if (s.jobs or s.job) and not s.in_batch]
-        waiting.sort(key=lambda s: (s.job or s.jobs[0]).deadline)
-        free = len(self._free)
-        size: int | None = None
-        batch: list[CodecJob] = []
-        for stream in waiting:
+        groups: dict[int, list[_Stream]] = {}
+        unopened = 0
+        for stream in sorted(self._candidates(), key=_deadline):
             new = stream.slot is None and stream.error is None
-            if new and not free:
+            if new and unopened == len(self._free):
                 continue
             if stream.job is None:
                 self._begin(stream, stream.jobs.popleft())
-            assert stream.job is not None
-            wanted = stream.call.size if stream.call else 0
-            if size is None:
-                size = wanted
-            if wanted != size:
-                continue
-            free -= new
+            unopened += new
+            group = groups.setdefault(stream.call.size if stream.call else 0, [])
+            if len(group) < self._buckets[-1]:
+                group.append(stream)
+        if not groups:
+            return []
+        # Groups come by their most urgent row; of those that are about as urgent as the first, the fullest.
+        latest = _deadline(next(iter(groups.values()))[0]) + self._slack
+        batch = max((g for g in groups.values() if _deadline(g[0]) <= latest), key=len)
+        for stream in batch:
             stream.in_batch = True
-            batch.append(stream.job)
-            if len(batch) == self._buckets[-1]:
-                break
-        return batch
+        return [s.job for s in batch if s.job is not None]
+
+    def _candidates(self) -> list[_Stream]:
+        """Streams that have something to decode and are in no batch."""
+        return [s for s in self._streams.values() if (s.jobs or s.job) and not s.in_batch]
 
     def _begin(self, stream: _Stream, job: CodecJob) -> None:
         """Make the job the stream's current one and plan its first call."""
@@ -348,6 +358,10 @@ class CodecEngine:
             return out.pcm, torch.stack([out.first, out.count], dim=1)
 
         return decode
+
+
+def _deadline(stream: _Stream) -> float:
+    return (stream.job or stream.jobs[0]).deadline
 
 
 def default_slots(talker_slots: int) -> int:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from backends.codec import Codec, DecodeOutput
-from backends.codec_engine import CodecEngine, CodecJob
+from backends.codec_engine import BATCH_SLACK, CodecEngine, CodecJob
 from backends.frames import FrameSpec
 from backends.graphs import EagerCapture
 from backends.talker import NoiseSpec, Prompt, SamplingTable, SpeechRequest, StepFlag, StepOutput, Talker
@@ -107,12 +107,14 @@ class Load:
     talker_batch: int = 64
     codec_batch: int = 8
     credit: int = 4
+    slack: float = BATCH_SLACK
     finished: int = 600
     chunks: str = "2,4,8,15"
 
 
 @dataclass(eq=False)
 class Listener:
+    number: int
     stream: SpeechStream
     buffer: StreamBuffer[np.ndarray]
     asked: float
@@ -132,6 +134,7 @@ class Figures:
     waits: list[float] = field(default_factory=list)
     late: list[float] = field(default_factory=list)
     chunks: int = 0
+    rows: float = 0.0  # of a codec call, on average
     broken: set[int] = field(default_factory=set)  # streams with a chunk later than 100 ms
 
     def row(self) -> list[str]:
@@ -144,6 +147,7 @@ class Figures:
             f"{len(self.late)}/{self.chunks}",
             at(self.late, 0.5),
             at(self.late, 1.0),
+            f"{self.rows:.1f}",
             f"{100 * (1 - len(self.broken) / max(1, len(self.waits))):.1f}",
         ]
 
@@ -166,7 +170,11 @@ class Simulation:
         )
         self.talker = TalkerEngine(IdleTalker(), config, capture=EagerCapture(), clock=lambda: self.now)
         self.codec = CodecEngine(
-            IdleCodec(), config, self.schedule.frame_sizes("state"), capture=EagerCapture()
+            IdleCodec(),
+            config,
+            self.schedule.frame_sizes("state"),
+            capture=EagerCapture(),
+            slack=load.slack,
         )
         self.talker.warm_up(lambda done, total: None)
         self.codec.warm_up(lambda done, total: None)
@@ -174,7 +182,7 @@ class Simulation:
         self.listeners: dict[SpeechStream, Listener] = {}
         self.by_key: dict[int, Listener] = {}
         self.arrivals = deque(sorted(self.chance.uniform(0, 2.0) for _ in range(load.streams)))
-        self.finished = 0
+        self.asked = self.finished = 0
 
     def run(self) -> Figures:
         talker_free = codec_free = 0.0
@@ -200,6 +208,7 @@ class Simulation:
             if in_codec is not None and codec_free <= self.now:
                 self._heard(in_codec)
                 in_codec = None
+        self.figures.rows = self.codec.counters.rows / self.codec.counters.batches
         return self.figures
 
     def _arrive(self) -> None:
@@ -209,8 +218,9 @@ class Simulation:
             prompt = self.talker.talker.build_prompt(request, request.text, True)
             stream = SpeechStream(request, deque([prompt]), more_prompts=False)
             policy = self.schedule.policy(clock=lambda: self.now, frame_seconds=FRAME_SECONDS)
-            listener = Listener(stream, StreamBuffer(policy), asked=self.now)
-            self.listeners[stream] = self.by_key[id(listener)] = listener
+            listener = Listener(self.asked, stream, StreamBuffer(policy), asked=self.now)
+            self.asked += 1
+            self.listeners[stream] = self.by_key[listener.number] = listener
             self.talker.admit(stream)
 
     def _deadline(self, listener: Listener, frames: int) -> float:
@@ -242,7 +252,7 @@ class Simulation:
                 frames = np.array(chunk.items, np.int32).reshape(-1, 1)
                 self.codec.submit(
                     CodecJob(
-                        id(listener), listener.sent, frames, 0, listener.frames_sent, chunk.is_final,
+                        listener.number, listener.sent, frames, 0, listener.frames_sent, chunk.is_final,
                         self._deadline(listener, listener.frames_sent),
                     )
                 )  # fmt: skip
@@ -262,7 +272,7 @@ class Simulation:
                 if late > 1e-3 and len(result.job.frames):
                     self.figures.late.append(late)
                     if late > 0.1:
-                        self.figures.broken.add(id(listener.stream))
+                        self.figures.broken.add(listener.number)
             listener.frames_heard += len(result.job.frames)
             if result.job.final:
                 del self.by_key[result.job.key]
@@ -292,7 +302,16 @@ def compare(console: Console) -> dict[str, Any]:
             style="bold",
         )
         table = Table(box=None, pad_edge=False)
-        for heading in ("order", "first p50", "p95", "late chunks", "late p50", "max", "continuous %"):
+        for heading in (
+            "order",
+            "first p50",
+            "p95",
+            "late chunks",
+            "late p50",
+            "max",
+            "rows",
+            "continuous %",
+        ):
             table.add_column(heading, justify="left" if heading == "order" else "right")
         for order in ORDERS:
             figures = Simulation(load, order).run()

@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,10 @@ from rich.table import Table
 from backends.codec import Codec
 from backends.codec_engine import CodecEngine, CodecJob
 from backends.family import load_family
-from backends.graphs import GraphRunner, capture_for
+from backends.graphs import EagerCapture, GraphRunner, capture_for
 from backends.talker import SamplingParameters, SpeechRequest, Talker
 from backends.talker_engine import SpeechStream, TalkerEngine
-from backends.voice import VoiceConfig, load_voice
+from backends.voice import EngineConfig, VoiceConfig, load_voice
 from bench import deadlines
 from bench.environment import describe, headline
 from bench.matrix_limit import matrix_limit, median_seconds
@@ -40,6 +41,9 @@ TEXT = (
     "The quick brown fox jumps over the lazy dog while the band plays on. It was a bright cold day in April, "
     "and the clocks were striking thirteen. Nobody had ever seen the sea so calm, nor the sky so wide. "
 )
+
+
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,8 @@ HEADINGS = (
 class TalkerBench:
     """A talker engine kept busy with `batch` streams of English text."""
 
-    def __init__(self, talker: Talker, voice: VoiceConfig, batch: int) -> None:
-        self.talker, self.batch = talker, batch
+    def __init__(self, talker: Talker, voice: VoiceConfig, batch: int, clock: Clock) -> None:
+        self.talker, self.batch, self.clock = talker, batch, clock
         config = dataclasses.replace(
             voice.engine, max_slots=batch, queue=batch, talker_batch_buckets=(batch,)
         )
@@ -115,32 +119,41 @@ class TalkerBench:
         runs = -1
         while time.perf_counter() < end or len(times) < 10:
             self._fill()
-            begin = time.perf_counter()
+            begin = self.clock()
             step = self.engine.step()
-            elapsed = time.perf_counter() - begin
+            elapsed = self.clock() - begin
             if self.engine.counters.prefill_runs == runs and len(step.streams) == self.batch:
                 times.append(elapsed)
                 self.frames.append(step.frames)
             runs = self.engine.counters.prefill_runs
-        model, products, operations = _model_times(self.engine.runner, self.talker.device)
+        model, products, operations = _model_times(self.engine.runner, self.talker.device, self.clock)
         spec = self.talker.spec
         audio = self.batch * spec.seconds / spec.steps_per_frame
         return Measured(self.batch, 1, audio, float(np.median(times)), model, products, operations)
 
 
-def _model_times(runner: GraphRunner[tuple[int, int]], device: torch.device) -> tuple[float, float, float]:
+def _model_times(
+    runner: GraphRunner[tuple[int, int]], device: torch.device, clock: Clock
+) -> tuple[float, float, float]:
     """Of the key that was run last: the call alone, its products alone, its operations."""
     key = runner.last_key
     assert key is not None
     runner.make_idle(key)  # streams must not be stepped behind the engine's back
-    model = median_seconds(lambda: runner.run(key), device, 20)
+    model = median_seconds(lambda: runner.run(key), device, 20, clock)
     function, inputs = runner.eager(key), runner.inputs(key)
-    products, operations = matrix_limit(lambda: function(*inputs.tensors), device)
+    products, operations = matrix_limit(lambda: function(*inputs.tensors), device, clock=clock)
     return model, products, operations
 
 
 def measure_codec(
-    codec: Codec, voice: VoiceConfig, batch: int, size: int, frames: np.ndarray, seconds: float
+    codec: Codec,
+    voice: VoiceConfig,
+    batch: int,
+    size: int,
+    frames: np.ndarray,
+    *,
+    seconds: float,
+    clock: Clock,
 ) -> Measured:
     """A codec engine with `batch` streams that send chunks of `size` frames, out of frames [n, width]."""
     config = dataclasses.replace(
@@ -157,17 +170,17 @@ def measure_codec(
             chunk = frames[place : place + size]
             engine.submit(CodecJob(key, index, chunk, 0, index * size, False, 0.0))
         index += 1
-        begin = time.perf_counter()
+        begin = clock()
         rows = 0
         while jobs := engine.form_batch():
             for result in engine.decode(jobs):
                 if result.error is not None:
                     raise result.error
                 rows += 1
-        elapsed = time.perf_counter() - begin
+        elapsed = clock() - begin
         if rows == batch and index > 2:
             times.append(elapsed)
-    model, products, operations = _model_times(engine.runner, codec.device)
+    model, products, operations = _model_times(engine.runner, codec.device, clock)
     return Measured(
         batch, size, batch * size * codec.spec.seconds, float(np.median(times)), model, products, operations
     )
@@ -187,19 +200,22 @@ def measure(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     voice = load_voice(arguments.voice)
     device = torch.device(arguments.device)
     torch.set_num_threads(arguments.threads or voice.engine.threads or torch.get_num_threads())
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
     family = load_family(voice.family)
     talker, codec = family.load_talker(voice, device), family.load_codec(voice, device)
     console.print(headline())
     console.print(
         f"voice {voice.name}, {device}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     )
+    if arguments.cpu_time:
+        console.print("times are processor time of this process, not wall time")
     console.print(
         "products: the call's matrix products and convolutions alone, same shapes, same machine; "
         "limit: what the machine would do if a call were nothing else"
     )
     talkers, frames = [], []
     for batch in arguments.batches:
-        bench = TalkerBench(talker, voice, batch)
+        bench = TalkerBench(talker, voice, batch, clock)
         talkers.append(bench.measure(arguments.seconds))
         frames += bench.frames
     print_table(console, "talker, one step", talkers)
@@ -210,7 +226,8 @@ def measure(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
         voice.stream.frame_sizes("state")[-1],
     ]:
         codecs[size] = [
-            measure_codec(codec, voice, batch, size, made, arguments.seconds) for batch in arguments.batches
+            measure_codec(codec, voice, batch, size, made, seconds=arguments.seconds, clock=clock)
+            for batch in arguments.batches
         ]
         print_table(console, f"codec, chunks of {size} frames", codecs[size])
     talker.allocate(voice.engine.max_slots, voice.engine.max_length)
@@ -230,6 +247,46 @@ def measure(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     }
 
 
+def overhead(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """What the engines themselves cost: the same rounds over models that compute nothing."""
+    torch.set_num_threads(1)
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
+    console.print(headline())
+    table = Table(box=None, pad_edge=False)
+    for heading in ("B", "talker step us", "codec batch us"):
+        table.add_column(heading, justify="right")
+    report = {}
+    for batch in arguments.batches:
+        config = EngineConfig(
+            max_slots=batch, codec_slots=batch, talker_batch_buckets=(batch,), codec_batch_buckets=(batch,)
+        )
+        talker = TalkerEngine(deadlines.IdleTalker(), config, capture=EagerCapture())
+        codec = CodecEngine(deadlines.IdleCodec(), config, [4], capture=EagerCapture())
+        for engine in (talker, codec):
+            engine.warm_up(lambda done, total: None)
+        for _ in range(batch):
+            request = SpeechRequest(str(10**9), max_frames=10**9)
+            prompt = talker.talker.build_prompt(request, request.text, True)
+            talker.admit(SpeechStream(request, deque([prompt]), more_prompts=False))
+        while len(talker.step().streams) < batch:
+            pass
+        steps, decodes = [], []
+        chunk = np.zeros((4, 1), np.int32)
+        for i in range(1000):
+            begin = clock()
+            talker.step()
+            steps.append(clock() - begin)
+            for key in range(batch):
+                codec.submit(CodecJob(key, i, chunk, 0, 4 * i, False, 0.0))
+            begin = clock()
+            codec.decode(codec.form_batch())
+            decodes.append(clock() - begin)
+        report[batch] = {"talker": float(np.median(steps)), "codec": float(np.median(decodes))}
+        table.add_row(str(batch), *(f"{value * 1e6:.0f}" for value in report[batch].values()))
+    console.print(table)
+    return {"environment": describe(), "overhead": report}
+
+
 def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
@@ -244,7 +301,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--frames", type=numbers, default=None, help="codec chunk sizes; first and last of the ladder"
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="for each figure")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="count processor time: for a CPU that others use too"
+    )
     parser.add_argument("--fifo", action="store_true", help="compare decoding orders instead")
+    parser.add_argument(
+        "--overhead", action="store_true", help="measure the engines over idle models instead"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures here")
     return parser.parse_args(arguments)
 
@@ -252,7 +315,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     parsed = parse(arguments)
     console = terminal()
-    report = deadlines.compare(console) if parsed.fifo else measure(parsed, console)
+    if parsed.fifo:
+        report = deadlines.compare(console)
+    elif parsed.overhead:
+        report = overhead(parsed, console)
+    else:
+        report = measure(parsed, console)
     if parsed.json:
         parsed.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
     return 0

@@ -50,7 +50,12 @@ def _argument(fact: Any, device: torch.device) -> Any:
     return torch.randn(max(reach, 1), dtype=dtype, device=device).as_strided(shape, stride)
 
 
-def matrix_limit(call: Callable[[], object], device: torch.device, repeats: int = 20) -> tuple[float, float]:
+def matrix_limit(
+    call: Callable[[], object],
+    device: torch.device,
+    repeats: int = 20,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[float, float]:
     """Seconds that the products of `call` take alone (median), and its floating-point operations."""
     recorder, flops = _Products(), FlopCounterMode(display=False)
     with torch.inference_mode():
@@ -66,17 +71,22 @@ def matrix_limit(call: Callable[[], object], device: torch.device, repeats: int 
                 for _ in range(count):
                     func(*arguments)
 
-        return median_seconds(products, device, repeats), float(flops.get_total_flops())
+        return median_seconds(products, device, repeats, clock), float(flops.get_total_flops())
 
 
-def median_seconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Median wall time of `call`, its work on the device included."""
+def median_seconds(
+    call: Callable[[], object],
+    device: torch.device,
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Median time of `call`, its work on the device included."""
     times = []
     for i in range(repeats + 2):
-        begin = time.perf_counter()
+        begin = clock()
         call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         if i >= 2:
-            times.append(time.perf_counter() - begin)
+            times.append(clock() - begin)
     return statistics.median(times)

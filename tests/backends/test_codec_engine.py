@@ -134,6 +134,15 @@ def test_the_most_urgent_chunk_chooses_the_size_and_others_of_it_fill_up_by_dead
     assert order == [["c", "d"], ["b"], ["a"]]
 
 
+@pytest.mark.parametrize(("behind", "first"), [(0.03, "full"), (0.05, "urgent")])
+def test_a_fuller_batch_goes_first_if_it_is_nearly_as_urgent(behind: float, first: str) -> None:
+    engine, _ = make()
+    engine.submit(job("urgent", [1], deadline=7.0))
+    for key in ("full 1", "full 2"):
+        engine.submit(job(key, [1, 2], deadline=7.0 + behind))
+    assert engine.form_batch()[0].key.startswith(first)
+
+
 def test_batches_are_padded_to_buckets_with_the_null_slot() -> None:
     engine, codec = make()
     for key in "abc":
