@@ -109,5 +109,5 @@ class SteppingDepth:
             )
             code = draw(index, logits)
             codes.append(code)
-            rest.sub_(self.codewords[index].index_select(0, code))
-        return torch.stack(codes, 1), latent - rest
+            rest.sub_(self.codewords[index].index_select(0, code[:, 0]))
+        return torch.cat(codes, 1), latent - rest

@@ -36,7 +36,7 @@ class CodeDraw:
         self._top_p = top_p.clamp(max=_BELOW_ONE)[:, None]
         unfiltered = (top_k <= 0) & (top_p >= 1) & ~greedy
         self._threshold_shift = torch.where(unfiltered, -torch.inf, 0.0)[:, None]
-        self._uniform = (uniform * _BELOW_ONE).split(1, 1)
+        self._uniform = uniform.t().contiguous().mul_(_BELOW_ONE).unsqueeze(2).unbind(0)
 
     @classmethod
     def of(cls, table: SamplingTable, slots: torch.Tensor, uniform: torch.Tensor) -> CodeDraw:
@@ -49,10 +49,11 @@ class CodeDraw:
         )
 
     def __call__(self, index: int, logits: torch.Tensor) -> torch.Tensor:
-        """Draw number `index`: ids int64 [B] from logits float32 [B, V], V at least MAX_TOP_K."""
+        """Draw number `index`: ids int64 [B, 1] from logits float32 [B, V], V at least MAX_TOP_K."""
         best = logits.topk(MAX_TOP_K, 1).values
-        nucleus = torch.addcmul(self._ranks, best, self._scale).softmax(1).cumsum(1) < self._top_p
+        mass = torch.addcmul(self._ranks, best, self._scale).softmax(1).cumsum(1)
         # The last code that is kept is the first at which the sum reaches top_p.
-        threshold = best.gather(1, nucleus.sum(1, keepdim=True)) + self._threshold_shift
+        last = torch.searchsorted(mass, self._top_p)
+        threshold = best.gather(1, last) + self._threshold_shift
         kept = logits.mul(self._scale).masked_fill_(logits < threshold, -torch.inf)
-        return (kept.softmax(1).cumsum(1) <= self._uniform[index]).sum(1)
+        return torch.searchsorted(kept.softmax(1).cumsum(1), self._uniform[index], right=True)
