@@ -12,8 +12,7 @@ import torch
 from backends.talker import SamplingTable
 
 MAX_TOP_K = 64
-# Sums of probabilities reach 1 only up to rounding errors; this keeps draws and nuclei on the safe side
-# of it.
+# Keeps the product of a sum of probabilities and a uniform number below that sum.
 _BELOW_ONE = 1 - 1e-6
 
 
@@ -33,7 +32,7 @@ class CodeDraw:
         ranks = torch.arange(MAX_TOP_K, device=top_k.device)
         self._scale = torch.where(greedy, 1.0, temperature).reciprocal()[:, None]
         self._ranks = torch.where(ranks < kept[:, None], 0.0, -torch.inf)
-        self._top_p = top_p.clamp(max=_BELOW_ONE)[:, None]
+        self._top_p = top_p[:, None]
         unfiltered = (top_k <= 0) & (top_p >= 1) & ~greedy
         self._threshold_shift = torch.where(unfiltered, -torch.inf, 0.0)[:, None]
         self._uniform = uniform.t().contiguous().mul_(_BELOW_ONE).unsqueeze(2).unbind(0)
@@ -49,11 +48,13 @@ class CodeDraw:
         )
 
     def __call__(self, index: int, logits: torch.Tensor) -> torch.Tensor:
-        """Draw number `index`: ids int64 [B, 1] from logits float32 [B, V], V at least MAX_TOP_K."""
+        """Draw number `index`: ids int64 [B, 1] from finite logits float32 [B, V], V at least
+        MAX_TOP_K."""
         best = logits.topk(MAX_TOP_K, 1).values
         mass = torch.addcmul(self._ranks, best, self._scale).softmax(1).cumsum(1)
         # The last code that is kept is the first at which the sum reaches top_p.
-        last = torch.searchsorted(mass, self._top_p)
+        last = torch.searchsorted(mass, self._top_p).clamp_(max=MAX_TOP_K - 1)
         threshold = best.gather(1, last) + self._threshold_shift
         kept = logits.mul(self._scale).masked_fill_(logits < threshold, -torch.inf)
-        return torch.searchsorted(kept.softmax(1).cumsum(1), self._uniform[index], right=True)
+        cumulative = kept.softmax(1).cumsum(1)
+        return torch.searchsorted(cumulative, cumulative[:, -1:] * self._uniform[index], right=True)

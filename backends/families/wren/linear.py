@@ -3,9 +3,10 @@
 Sampling compares numbers and the decoder rounds its pitch, so a difference of one bit between "alone"
 and "in a batch" can become another code, or a pitch that drifts. Math libraries take another path for
 one, two or three rows (matrix times vector) than for more; from a few rows on, a row's sums are formed
-in the same order however many rows there are. So every product here is made with at least
-`MINIMUM_ROWS` rows. tests/wren/test_steadiness.py checks that claim on the machine that runs it, for
-the shapes of this family.
+in the same order however many rows there are. That holds with one thread a process (`engine.threads:
+1`); with more, rows may be dealt out in groups smaller than that. So every product here is made with at
+least `MINIMUM_ROWS` rows. tests/wren/test_steadiness.py checks that claim on the machine that runs it,
+for the shapes of this family.
 """
 
 from __future__ import annotations

@@ -160,6 +160,8 @@ class WrenTalker(Talker):
         )
         x = self.step_input(vectors.view(slots.shape[0], -1), after.elapsed, latent)
         hidden = self.backbone(slots, x, position)
+        healthy = torch.isfinite(hidden.sum(1))
+        hidden = torch.where(healthy[:, None], hidden, 0.0)
         codes, latent = self.depth.draw(hidden, CodeDraw.of(sampling, slots, noise))
 
         pointer = after.ticks[:, -1]
@@ -169,7 +171,7 @@ class WrenTalker(Talker):
         )
         ended = pointer >= phones
         flags = torch.where(ended, int(StepFlag.VALID | StepFlag.ENDED), int(StepFlag.VALID))
-        flags = flags.masked_fill_(~torch.isfinite(hidden.sum(1)), int(StepFlag.FAILED))
+        flags.masked_fill_(~healthy, int(StepFlag.FAILED))
         return StepOutput(raw=codes[:rows], flags=flags[:rows].int())
 
     def _filled_up(self, slots: torch.Tensor) -> torch.Tensor:
