@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ def whole_numbers(text: str) -> list[int]:
 
 def add_load_options(parser: argparse.ArgumentParser) -> None:
     """How much is measured and where it is written."""
-    parser.add_argument("--requests", type=int, default=40, help="requests a round (40)")
+    parser.add_argument(
+        "--requests", type=int, default=40, help="requests a round, at least two a client (40)"
+    )
     parser.add_argument("--warmup", type=int, default=8, help="requests before the first round (8)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that count; medians are reported (3)")
     parser.add_argument(
@@ -112,8 +115,16 @@ async def measure_all(
     with Bar() as bar:
         async with LoadGenerator(url, model) as generator:
             return [
-                await measure_load(generator, load, plan, jobs, bar, read_usage=read_usage) for load in loads
+                await measure_load(generator, load, enough(plan, load), jobs, bar, read_usage=read_usage)
+                for load in loads
             ]
+
+
+def enough(plan: Plan, load: Load) -> Plan:
+    """At least two requests a client: with fewer than there are clients the load would not be what it is
+    called."""
+    least = 2 * load.concurrency if isinstance(load, ClosedLoop) else 1
+    return replace(plan, requests=max(plan.requests, least))
 
 
 def write_files(
@@ -148,7 +159,7 @@ def main(arguments: Sequence[str]) -> int:
     console = terminal()
     console.print(environment.headline())
     paced = load_voice(voice_path(options.voice)).family == "paced"
-    title = f"voice {options.voice}"
+    title = f"voice {options.voice}" + (", simulated model time" if paced else "")
     if paced:
         console.print(SIMULATED)
     with ExitStack() as stack:
@@ -160,7 +171,7 @@ def main(arguments: Sequence[str]) -> int:
     print_points(
         console,
         [one.point for one in measured],
-        f"{title}, {plan.requests} requests a round, median of {plan.rounds} round(s)",
+        f"{title}, at least {plan.requests} requests a round, median of {plan.rounds} round(s)",
     )
     write_files(options, measured, title, [SIMULATED] if paced else [])
     return int(any(one.point.faults for one in measured))

@@ -13,8 +13,9 @@ from bench.experiment_8124 import ARMS, comparison, server_plan
 from bench.peers.compare import SYSTEMS, plan_of
 from bench.peers.plans import FRAME_BLS, POLLING
 from bench.pipeline import Throughput, ratios
-from bench.run import build_parser, loads_of
+from bench.run import build_parser, enough, loads_of
 from bench.server import BenchError, ServerPlan, changed_voice, voice_path
+from bench.session import Plan
 
 
 def schedule_of(plan: ServerPlan, tmp_path):
@@ -108,6 +109,12 @@ def test_loads_from_the_command_line():
     parser = build_parser()
     assert loads_of(parser.parse_args([])) == [ClosedLoop(n) for n in (1, 4, 8, 16, 32, 64)]
     assert loads_of(parser.parse_args(["--rate", "0.5,2"])) == [OpenLoop(0.5), OpenLoop(2.0)]
+
+
+def test_every_client_of_a_closed_loop_has_requests_to_send():
+    assert enough(Plan(requests=40), ClosedLoop(64)).requests == 128
+    assert enough(Plan(requests=40), ClosedLoop(8)).requests == 40
+    assert enough(Plan(requests=40), OpenLoop(64.0)).requests == 40
 
 
 def test_what_cannot_be_measured_is_said(capsys):
