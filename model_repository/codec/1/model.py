@@ -22,7 +22,8 @@ class TritonPythonModel:
         codec = load_family(voice.family).load_codec(voice, settings.device)
         # Chunk sizes; the engine adds the context that a windowed codec wants.
         sizes = voice.stream.frame_sizes("state")
-        engine = CodecEngine(codec, voice.engine, sizes, capture=capture_for(codec.device))
+        capture = capture_for(codec.device, voice.engine.compile)
+        engine = CodecEngine(codec, voice.engine, sizes, capture=capture)
         engine.warm_up(lambda done, total: log.info(f"codec graph {done}/{total}"))
         self.service = CodecService(
             codec.spec, engine, ledger, voice.limits.stuck_seconds, log, triton.StubMetrics("codec")

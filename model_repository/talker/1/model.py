@@ -20,7 +20,8 @@ class TritonPythonModel:
             torch.set_num_threads(voice.engine.threads)
         ledger = Ledger(settings.ledger, "talker")
         talker = load_family(voice.family).load_talker(voice, settings.device)
-        engine = TalkerEngine(talker, voice.engine, capture=capture_for(talker.device))
+        capture = capture_for(talker.device, voice.engine.compile)
+        engine = TalkerEngine(talker, voice.engine, capture=capture)
         engine.warm_up(lambda done, total: log.info(f"talker graph {done}/{total}"))
         for warning in voice.stream.warnings:
             log.warning(warning)
