@@ -29,17 +29,17 @@ class ConvNeXtBlock(nn.Module):
         self.scale = nn.Parameter(torch.full((width,), 0.3))
 
     def forward(self, x: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
-        """x [B, N, C]; padded [B, kernel - 1 + N, C]: x with what lies before (and after) it. Returns
-        [B, N, C]."""
-        weight = self.depthwise.weight[:, 0].t()  # [kernel, C]
-        shifted = padded.unfold(1, x.shape[1], 1).transpose(2, 3)  # [B, kernel, N, C], a view
-        y = (shifted * weight[:, None]).sum(1) + cast(torch.Tensor, self.depthwise.bias)
+        """x [B, N, C], padded [B, kernel - 1 + N, C]: x with what lies before (and after) it."""
+        count = x.shape[1]
+        taps = self.depthwise.weight[:, 0].t().unbind(0)  # kernel times [C]
+        y = torch.addcmul(cast(torch.Tensor, self.depthwise.bias), padded[:, :count], taps[0])
+        for place, tap in enumerate(taps[1:], 1):
+            y = torch.addcmul(y, padded[:, place : place + count], tap)
         y = F.gelu(steady_linear(self.norm(y), self.expand.weight, self.expand.bias))
         return torch.addcmul(x, self.scale, steady_linear(y, self.project.weight, self.project.bias))
 
     def causal(self, x: torch.Tensor, history: torch.Tensor | None = None) -> torch.Tensor:
-        """x [B, N, C] follows history [B, kernel - 1, C], which is replaced by the newest inputs in
-        place.
+        """x [B, N, C] follows history [B, kernel - 1, C], which becomes the newest inputs.
 
         Without a history x is a beginning: zeros lie before it.
         """

@@ -28,14 +28,16 @@ def steady_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | No
 
 
 def column_major(module: nn.Module) -> None:
-    """Store the weights of all linear layers transposed in memory; shapes and results stay.
+    """Store the weights of linear layers and depthwise convolutions transposed in memory.
 
-    Products of few rows with such weights are up to a third faster, because the library need not
-    reorder them.
+    Shapes and results stay. Products of few rows with such weights are up to a third faster, because the
+    library need not reorder them; a convolution's taps [channels] become contiguous.
     """
     for part in module.modules():
         if isinstance(part, nn.Linear):
             part.weight.data = transposed(part.weight.data)
+        elif isinstance(part, nn.Conv1d) and part.groups == part.in_channels:
+            part.weight.data = part.weight.data.permute(2, 1, 0).contiguous().permute(2, 1, 0)
 
 
 def transposed(weight: torch.Tensor) -> torch.Tensor:
