@@ -254,12 +254,12 @@ class Soak:
             if (answer := await send(stub, request)).kind != "status":
                 fault = None if reader.done() else answer.text  # refused as full
                 break
-        how = await reader
+        how, told = await reader
         if how in ("stop", *EXPECTED_ERRORS):
             return Ended("append", how, fault=fault)
-        return Ended("append", how, fault=fault or f"ended with {how}")
+        return Ended("append", how, fault=f"ended with {how} {told}; {fault}")
 
-    async def _read_all(self, call: Any, decoder: StreamDecoder) -> str:
+    async def _read_all(self, call: Any, decoder: StreamDecoder) -> tuple[str, str]:
         try:
             async for response in call:
                 decoder.decode(response)
@@ -268,12 +268,13 @@ class Soak:
             decoder.check_ended()
             decoder.check_complete()
         except TTSError as error:
-            return error.code
+            return error.code, error.message
         except grpc.RpcError as error:
-            return error_from_rpc(error, self._url).code
+            problem = error_from_rpc(error, self._url)
+            return problem.code, problem.message
         finally:
             call.cancel()
-        return decoder.finish_reason or "nothing"
+        return decoder.finish_reason or "nothing", ""
 
     async def _bad(self, stub: Any, reference: Reference) -> Ended:
         ending = await send(stub, self._mischief.draw().request)

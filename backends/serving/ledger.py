@@ -131,7 +131,7 @@ class Ledger:
         self.generation[row] = -abs(int(self.generation[row]))
 
     def retire_row(self, row: int) -> None:
-        """Forget a closed stream that the codec has not released, as it died or never heard of it."""
+        """Forget a closed stream; of one that the codec has never heard of, nobody else would."""
         self.generation[row] = -int(self.released[row])
 
     def seen(self, row: int, generation: int) -> bool:

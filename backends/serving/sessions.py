@@ -17,8 +17,8 @@ from backends.serving.requests import Speech
 from backends.talker_engine import SpeechStream
 from chunk_policies import ChunkPolicy, StreamBuffer
 
-# A closed row whose codec never answers (it died) is taken back after this long.
-LIMBO_SECONDS = 5.0
+# The row of a closed stream that the codec has never heard of is taken back after this long.
+LIMBO_SECONDS = 10.0
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class Sessions:
         self._by_stream: dict[SpeechStream, Session] = {}
         self._by_id: dict[str, Session] = {}
         self._free_rows = deque(range(ROWS))
-        self._limbo: deque[tuple[float, int, int]] = deque()
+        self._limbo: dict[tuple[int, int], float] = {}  # row and generation of closed streams, and when
 
     def __len__(self) -> int:
         return len(self._by_stream)
@@ -110,18 +110,21 @@ class Sessions:
         return session
 
     def close(self, session: Session, outcome: Outcome, message: str, now: float) -> None:
-        """Close the stream's row; it is used again once the codec has let go of it."""
+        """Close the stream's row; it is used again once the codec has let go of it.
+
+        However long that takes: a busy codec still has audio of the stream, and writes to its row.
+        """
         self._ledger.close_row(session.row, outcome, message)
         del self._by_stream[session.stream]
         self._by_id.pop(session.speech.stream_id, None)
-        self._limbo.append((now, session.row, session.generation))
+        self._limbo[session.row, session.generation] = now
 
     def reclaim_rows(self, now: float) -> None:
-        """Take back the rows of closed streams that the codec has released, or never will."""
-        while self._limbo:
-            closed, row, generation = self._limbo[0]
-            if int(self._ledger.released[row]) != generation and now - closed < LIMBO_SECONDS:
-                return
-            self._limbo.popleft()
-            self._ledger.retire_row(row)
-            self._free_rows.append(row)
+        """Take back the rows of closed streams that the codec has released, or has never heard of."""
+        for (row, generation), closed in tuple(self._limbo.items()):
+            released = int(self._ledger.released[row]) == generation
+            unknown = not self._ledger.seen(row, generation)
+            if released or (unknown and now - closed > LIMBO_SECONDS):
+                del self._limbo[row, generation]
+                self._ledger.retire_row(row)
+                self._free_rows.append(row)
