@@ -15,7 +15,7 @@ from client.protocol import StreamDecoder
 from client.trace import TraceRecorder
 from client.wire import is_final
 
-HANG_SECONDS = 60.0  # above limits.idle_seconds of the voices, after which open text ends
+HANG_SECONDS = 120.0  # far above limits.idle_seconds of the voices, after which open text ends
 
 
 @dataclass(frozen=True)

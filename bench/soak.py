@@ -50,7 +50,7 @@ MIX: Mapping[str, int] = {
 CANCELS = ("cancel", "close", "drop", "http drop")
 EXPECTED_ERRORS = ("FULL",)  # refused at once: no fault of a server that is full
 QUIET_SECONDS = 1.0
-SHORT_SHARE, MEDIUM_SHARE = 0.70, 0.27
+SHORT_SHARE, MEDIUM_SHARE = 0.85, 0.13
 
 
 @dataclass(frozen=True)
