@@ -53,7 +53,7 @@ def test_a_stream_says_the_same_alone_and_with_15_others(talker: WrenTalker, tem
     table = sampling_table(ROWS, temperature, top_k=20)
     texts = {slot: f"{TEXTS[slot % len(TEXTS)]} Number {slot}." for slot in range(16)}
     together = speak(talker, table, texts)
-    for slot in range(0, 16, 3):
+    for slot in (0, 7, 15):
         alone = speak(talker, table, {19 - slot: texts[slot]}, padding=slot)[19 - slot]
         assert torch.equal(alone, together[slot]), texts[slot]
 
