@@ -162,13 +162,14 @@ def compare(
     talker = family.load_talker(voice, cpu)
     talkers = [Comparison(f"C{n}", n * frames, [], [], []) for n in STREAMS]
     with torch.inference_mode():
-        for round_ in range(rounds + 1):  # the first warms up
+        reference.ask(op="talker", text=TEXT, batch=1, frames=2)
+        for streams in STREAMS:
+            _speak(talker, streams, 2)
+        for _ in range(rounds):
             alone = reference.ask(op="talker", text=TEXT, batch=1, frames=frames)[clock]
             for streams, comparison in zip(STREAMS, talkers, strict=True):
-                ours = _speak(talker, streams, frames)[clock]
-                if round_:
-                    comparison.ours.append(ours)
-                    comparison.theirs.append(alone * streams)
+                comparison.ours.append(_speak(talker, streams, frames)[clock])
+                comparison.theirs.append(alone * streams)
                 if streams > 1:
                     batch = reference.ask(op="talker", text=TEXT, batch=streams, frames=frames)[clock]
                     comparison.batched.append(batch)
@@ -176,7 +177,7 @@ def compare(
         codec = family.load_codec(voice, cpu)
         codec.allocate(1)
         codecs = [Comparison(f"{n} frames", n * codec.spec.seconds, [], [], []) for n in CHUNKS]
-        for round_ in range(2 * rounds + 1):
+        for round_ in range(2 * rounds + 1):  # the first warms up
             for chunk, comparison in zip(CHUNKS, codecs, strict=True):
                 ours = _decode(codec, chunk)[clock]
                 theirs = reference.ask(op="codec", chunk=chunk)[clock]

@@ -68,7 +68,7 @@ def test_speakers_are_those_of_the_checkpoint_and_the_first_is_the_default(custo
 
 def test_languages_go_by_name_or_code(custom):
     english = build(custom, language="english", speaker="ryan")
-    for name in ("English", "en", "en-GB"):
+    for name in ("English", "en", "en-GB", "en_US"):
         assert same(build(custom, language=name, speaker="ryan"), english)
     assert not same(build(custom, language="auto", speaker="ryan"), english)
 

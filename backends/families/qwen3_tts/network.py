@@ -10,6 +10,7 @@ from backends.families.qwen3_tts.config import TalkerConfig
 from backends.families.qwen3_tts.predictor import CodePredictor, backbone_config
 from backends.families.qwen3_tts.weights import Tensors, under
 from backends.layers.backbone import Backbone, BackboneConfig, from_huggingface
+from backends.layers.packed import pack_linear
 from backends.layers.rope import Rope
 
 
@@ -29,7 +30,7 @@ class TalkerNetwork(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.head.weight.device
+        return self.codec_embedding.weight.device
 
     def embed_text(self, ids: torch.Tensor) -> torch.Tensor:
         return self.text_shrink(F.silu(self.text_expand(self.text_embedding(ids))))
@@ -62,7 +63,7 @@ def network_state(config: TalkerConfig, tensors: Tensors) -> Tensors:
         "text_embedding.weight": tensors["model.text_embedding.weight"],
         "head.weight": tensors["codec_head.weight"],
         "predictor.embeddings": torch.stack([predictor[f"model.codec_embedding.{i}.weight"] for i in books]),
-        "predictor.heads": torch.stack([predictor[f"lm_head.{i}.weight"] for i in books]),
+        **{f"predictor.heads.{i}.weight": predictor[f"lm_head.{i}.weight"] for i in books},
     }
     for kind in ("weight", "bias"):
         state[f"text_expand.{kind}"] = tensors[f"text_projection.linear_fc1.{kind}"]
@@ -73,7 +74,10 @@ def network_state(config: TalkerConfig, tensors: Tensors) -> Tensors:
 
 
 def make_network(config: TalkerConfig, tensors: Tensors) -> TalkerNetwork:
-    """A network on the tensors' device and in their dtype, without initialising weights first."""
+    """A network on the tensors' device and in their dtype, without initialising weights first.
+
+    On a CPU large weights are packed, so that what a row makes does not depend on the rows beside it.
+    """
     with torch.device("meta"):
         network = TalkerNetwork(config)
     network.load_state_dict(network_state(config, tensors), assign=True)
@@ -81,4 +85,6 @@ def make_network(config: TalkerConfig, tensors: Tensors) -> TalkerNetwork:
     for backbone in (network.backbone, network.predictor.backbone):
         assert backbone.config.rope is not None
         backbone.rope = Rope(backbone.config.rope, backbone.config.head_dim)
-    return network.eval().requires_grad_(False)
+    network.eval().requires_grad_(False)
+    pack_linear(network)
+    return network

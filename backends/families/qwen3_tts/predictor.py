@@ -30,7 +30,7 @@ def backbone_config(sizes: TransformerSizes) -> BackboneConfig:
 
 
 class CodePredictor(nn.Module):
-    """embeddings: [codebooks - 1, codes, backbone hidden]. heads: [codebooks - 1, codes, hidden]."""
+    """embeddings: [codebooks - 1, codes, backbone hidden], of codes 1 and on; heads: their logits."""
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
@@ -39,7 +39,9 @@ class CodePredictor(nn.Module):
         self.backbone = Backbone(backbone_config(config.predictor))
         self.projection = nn.Linear(width, hidden) if config.projected else nn.Identity()
         self.embeddings = nn.Parameter(torch.empty(self.books, config.code_vocab, width))
-        self.heads = nn.Parameter(torch.empty(self.books, config.code_vocab, hidden))
+        self.heads = nn.ModuleList(
+            nn.Linear(hidden, config.code_vocab, bias=False) for _ in range(self.books)
+        )
 
     def frame_embedding(self, codes: torch.Tensor) -> torch.Tensor:
         """Sum of the embeddings of codes 1.. : int64 [n, codebooks - 1] to [n, backbone hidden]."""
@@ -60,11 +62,11 @@ class CodePredictor(nn.Module):
         x, begin = torch.stack([hidden, first], dim=1), 0
         total = first
         codes = []
-        for book in range(self.books):
+        for book, head in enumerate(self.heads):
             at = positions[:, begin : begin + x.shape[1]]
             y = self.backbone(self.projection(x), at, cache.grow(x.shape[1], x.device))[:, -1]
             begin += x.shape[1]
-            code = sampler.draw(y @ self.heads[book].T, uniform[:, book])
+            code = sampler.draw(head(y), uniform[:, book])
             embedding = self.embeddings[book][code]
             total = total + embedding
             codes.append(code)

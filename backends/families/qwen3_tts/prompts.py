@@ -131,7 +131,7 @@ class PromptBuilder:
 
     def _language(self, request: SpeechRequest, speaker: str | None) -> int | None:
         name = (request.language or self._defaults.language).lower()
-        name = _LANGUAGE_CODES.get(name.split("-")[0], name)
+        name = _LANGUAGE_CODES.get(name.replace("_", "-").split("-")[0], name)
         if name not in self.languages:
             raise ValueError(f"language is {name!r}; this voice speaks {', '.join(self.languages)}")
         if name in ("auto", "chinese") and speaker is not None and speaker in self._config.dialects:
@@ -202,17 +202,8 @@ class PromptBuilder:
 
         parts = []
         if instructions:
-            newline = self._tokenizer.encode("\n")
-            parts.append(
-                self._text(
-                    [
-                        ids.im_start,
-                        *self._tokenizer.encode(f"user\n{instructions}"),
-                        ids.im_end,
-                        *newline,
-                    ]
-                )
-            )
+            words, newline = self._tokenizer.encode(f"user\n{instructions}"), self._tokenizer.encode("\n")
+            parts.append(self._text([ids.im_start, *words, ids.im_end, *newline]))
         parts.append(
             self._head(
                 language,

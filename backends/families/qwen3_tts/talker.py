@@ -100,9 +100,9 @@ class Qwen3Talker(Talker):
         rows, device = max_slots + 1, self.device
         self._longest = max_length - 1
         self._cache = self.network.backbone.slot_cache(max_slots, max_length)
-        weights = self.network.head.weight
-        self._hidden = torch.zeros(rows, weights.shape[1], device=device, dtype=weights.dtype)
-        self._seen = torch.zeros(rows, weights.shape[0], device=device, dtype=torch.bool)
+        codes = self.network.codec_embedding.weight
+        self._hidden = torch.zeros(rows, codes.shape[1], device=device, dtype=codes.dtype)
+        self._seen = torch.zeros(rows, codes.shape[0], device=device, dtype=torch.bool)
         # Position of the next frame in the cache; frames made; whether the text's end was fed; whether
         # numbers went bad, which only clears with the cache.
         self._position = torch.zeros(rows, device=device, dtype=torch.int64)
