@@ -34,10 +34,10 @@ def test_only_large_float32_layers_are_packed(linear):
         {
             "large": linear,
             "small": nn.Linear(8, 8),
-            "half": nn.Linear(768, 512, dtype=torch.bfloat16),
+            "halved": nn.Linear(768, 512, dtype=torch.bfloat16),
             "deeper": nn.Sequential(nn.Linear(512, 512, bias=False)),
         }
     )
     assert pack_linear(network) == 2
     assert [type(layer) for layer in (network["large"], network["deeper"][0])] == [PackedLinear] * 2
-    assert [type(network[name]) for name in ("small", "half")] == [nn.Linear] * 2
+    assert [type(network[name]) for name in ("small", "halved")] == [nn.Linear] * 2
