@@ -3,7 +3,7 @@
 For each batch: talker frames a second and codec seconds of audio a second, both through the engines and
 their graph runners, beside the time that the same matrix products take alone on the same machine. Then the
 memory of a slot. `--fifo` instead compares the orders in which chunks are decoded, in simulated time (see
-bench/deadlines.py).
+bench/deadlines.py); `--against-reference` Qwen3-TTS with its reference package (see bench/qwen3_reference.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from backends.graphs import EagerCapture, GraphRunner, capture_for
 from backends.talker import SamplingParameters, SpeechRequest, Talker
 from backends.talker_engine import SpeechStream, TalkerEngine
 from backends.voice import EngineConfig, VoiceConfig, load_voice
-from bench import deadlines
+from bench import deadlines, qwen3_reference
 from bench.environment import describe, headline
 from bench.matrix_limit import matrix_limit, median_seconds
 from bench.table import terminal
@@ -309,6 +309,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--overhead", action="store_true", help="measure the engines over idle models instead"
     )
+    parser.add_argument(
+        "--against-reference",
+        type=Path,
+        metavar="PYTHON",
+        help="compare Qwen3-TTS with its reference package instead, run by this Python",
+    )
     parser.add_argument("--json", type=Path, help="also write the figures here")
     return parser.parse_args(arguments)
 
@@ -316,7 +322,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     parsed = parse(arguments)
     console = terminal()
-    if parsed.fifo:
+    report: dict[str, Any]
+    if parsed.against_reference:
+        python, threads = parsed.against_reference.absolute(), parsed.threads or 1
+        report = qwen3_reference.compare(load_voice(parsed.voice), python, threads, console)
+    elif parsed.fifo:
         report = deadlines.compare(console)
     elif parsed.overhead:
         report = overhead(parsed, console)

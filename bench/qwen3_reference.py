@@ -153,9 +153,19 @@ def _print(console: Console, title: str, unit: str, comparisons: list[Comparison
 
 
 def compare(
-    voice: VoiceConfig, python: Path, threads: int, rounds: int, frames: int, clock: str, console: Console
+    voice: VoiceConfig,
+    python: Path,
+    threads: int,
+    console: Console,
+    *,
+    rounds: int = 3,
+    frames: int = 16,
+    clock: str = "cpu",
 ) -> dict[str, Any]:
-    """Measure, print tables and return the figures. clock: "cpu" or "wall"."""
+    """Measure, print tables and return the figures.
+
+    python: of the reference's environment. frames: made for each stream. clock: "cpu" or "wall".
+    """
     torch.set_num_threads(threads)
     family, cpu = load_family(voice.family), torch.device("cpu")
     reference = Reference(python, voice.checkpoint, threads)
@@ -206,7 +216,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--checkpoint", type=Path, required=True, help="CustomVoice folder, may be random")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--talker-frames", type=int, default=12, help="a stream")
+    parser.add_argument("--talker-frames", type=int, default=16, help="a stream")
     parser.add_argument("--wall", action="store_true", help="wall time instead of processor time")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args(arguments)
@@ -216,10 +226,10 @@ def main(arguments: list[str]) -> int:
         voice,
         options.reference_python.absolute(),
         options.threads,
-        options.rounds,
-        options.talker_frames,
-        "wall" if options.wall else "cpu",
         terminal(),
+        rounds=options.rounds,
+        frames=options.talker_frames,
+        clock="wall" if options.wall else "cpu",
     )
     if options.json:
         options.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
