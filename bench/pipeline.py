@@ -137,7 +137,7 @@ class FirstPacket:
         return self.ttfp_p50 - self.alone_p50
 
 
-FIRST_JOBS = paced_jobs(60.0, 0.3, 300)
+FIRST_JOBS = paced_jobs(25.0, 0.3, 300)
 
 
 async def first_packets(url: str, concurrency: int, count: int, alone_p50: float) -> FirstPacket:

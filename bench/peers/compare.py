@@ -30,7 +30,7 @@ from bench.rounds import Point
 from bench.run import SIMULATED, whole_numbers
 from bench.server import BenchError, BenchServer, ServerPlan
 from bench.session import Bar, Plan, measure_load
-from bench.table import print_points, terminal
+from bench.table import print_points, shown, terminal
 
 LADDER = {"codec_chunk_frames": 15, "codec_chunk_ramp": [2, 4, 8, 15]}
 SYSTEMS = ("ours", "polling", "polling, instance a stream", "frame BLS")
@@ -93,6 +93,12 @@ def measure_system(system: str, voice: str, concurrency: int, plan: Plan) -> Res
         return Result(system, concurrency, None, str(error))
 
 
+def told(result: Result) -> str:
+    """A line for a long run that is watched."""
+    ttfp = result.point.median()["ttfp_p50"] if result.point else None
+    return f"{result.system}, C{result.concurrency}: TTFP p50 {shown(ttfp, 1000, 0)} ms; {result.died or 'complete'}"
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="./tritone bench peers", description=__doc__, allow_abbrev=False)
     parser.add_argument("--voice", default="paced-h100", help="a paced voice (paced-h100)")
@@ -119,6 +125,7 @@ def main(arguments: Sequence[str]) -> int:
                 continue  # the four instances do for one stream
             plan = Plan(max(options.requests, concurrency), min(8, concurrency), options.rounds)
             results.append(measure_system(system, options.voice, concurrency, plan))
+            console.print(told(results[-1]))
     print_points(console, [r.point for r in results if r.point], f"voice {options.voice}, one ladder for all")
     for result in results:
         if result.died:
