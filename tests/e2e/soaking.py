@@ -12,5 +12,5 @@ def soak_without_fault(server, speech, plan: SoakPlan) -> SoakReport:
     with Bar() as bar:
         http = (server.host, server.http_port)
         report = asyncio.run(Soak(server.grpc_url, http, plan, Watched(server)).run(speech, bar))
-    assert report.faults == []
+    assert report.faults == [], report.faults
     return report

@@ -69,7 +69,7 @@ class Open:
         return self
 
 
-def speaks_again(url, seconds=40.0):
+def speaks_again(url, seconds=120.0):
     end = time.monotonic() + seconds
     while True:
         try:
@@ -105,7 +105,7 @@ def test_a_stuck_model_process(broken, tmp_path, model):
         for stream in streams:
             assert stream.end(8.0).error is not None
             assert stream.ended_at - stuck_at < 6.0
-    assert speaks_again(broken.grpc_url, 60.0)
+    assert speaks_again(broken.grpc_url)
 
 
 def test_a_killed_server(broken, tmp_path):
