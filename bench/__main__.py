@@ -4,7 +4,9 @@ first."""
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+from types import FrameType
 
 from bench.server import BenchError
 from launcher.errors import LauncherError
@@ -32,7 +34,14 @@ def main(arguments: list[str]) -> int:
     return status
 
 
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    # Both end a run as Ctrl-C does, so that its servers are stopped; shells start background jobs with SIGINT off.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
