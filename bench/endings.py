@@ -31,7 +31,7 @@ class Ending:
 async def send(stub: Any, request: pb.ModelInferRequest) -> Ending:
     """Over a gRPC stream of its own, to its end."""
     decoder = StreamDecoder("", TraceRecorder(""))
-    kind = "done"
+    kind, final = "done", False
     call = stub.ModelStreamInfer(iter([request]), timeout=HANG_SECONDS)
     try:
         async for response in call:
@@ -45,10 +45,9 @@ async def send(stub: Any, request: pb.ModelInferRequest) -> Ending:
                 decoder.decode(response)
             elif names:
                 kind = "status" if "status" in names else "tensors"
-            if is_final(infer):
-                break
-        else:
-            return Ending(kind, fault=None if kind == "done" else "the call ended without a final response")
+            final = final or is_final(infer)
+        if not final:
+            return Ending(kind, fault="the call ended without a final response")
     except ProtocolError as error:
         return Ending(error.code, error.message, fault=error.message)
     except grpc.RpcError as error:

@@ -30,6 +30,7 @@ from bench.misuse import Mischief
 from bench.references import Comparison, KnownSpeech, Reference, speak_all
 from bench.session import Bar
 from bench.supervised import Reading, Watched, supervised_server
+from client import AsyncTTSClient
 from client.config import ClientConfig
 from client.errors import ProtocolError, TTSError, error_from_rpc
 from client.protocol import StreamDecoder
@@ -130,7 +131,10 @@ class Soak:
         self._read("start")
         began = time.monotonic()
         kinds = iter(self._random.choices(list(plan.mix), weights=list(plan.mix.values()), k=plan.requests))
-        async with grpc.aio.insecure_channel(self._url, self._options) as channel:
+        async with (
+            grpc.aio.insecure_channel(self._url, self._options) as channel,
+            AsyncTTSClient(self._url) as self._client,
+        ):
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
             async def user() -> None:
@@ -210,7 +214,7 @@ class Soak:
                     comparison.chunk(chunk.samples)
                     chunks += 1
                 if decoder.finished:
-                    break
+                    continue  # to the call's own end; Triton leaks memory for each that is cancelled instead
                 if leave_after is not None and chunks >= leave_after and not asked:
                     if kind != "cancel":
                         return ended("left")
@@ -240,41 +244,24 @@ class Soak:
 
     async def _append(self, stub: Any, reference: Reference) -> Ended:
         """Text word by word; chunks must be whole and in order, the audio itself is not known."""
-        stream_id = new_stream_id()
-        words = reference.text.split(" ")
-        first = speech_request("tts", stream_id, words[0], {"seed": reference.seed}, text_open=True)
-        decoder = StreamDecoder(stream_id, TraceRecorder(stream_id))
-        call = stub.ModelStreamInfer(iter([first]), timeout=HANG_SECONDS)
-        reader = asyncio.ensure_future(self._read_all(call, decoder))
-        fault = None
-        for word in (*(f" {word}" for word in words[1:]), None):
-            request = control_request(
-                "talker", "end" if word is None else "append", new_stream_id(), stream_id=stream_id, text=word
-            )
-            if (answer := await send(stub, request)).kind != "status":
-                fault = None if reader.done() else answer.text  # refused as full
-                break
-        how, told = await reader
-        if how in ("stop", *EXPECTED_ERRORS):
-            return Ended("append", how, fault=fault)
-        return Ended("append", how, fault=f"ended with {how} {told}; {fault}")
+        words = reference.text.split()
+        stream = self._client.open(f"{words[0]} ", seed=reference.seed)
 
-    async def _read_all(self, call: Any, decoder: StreamDecoder) -> tuple[str, str]:
+        async def write() -> None:
+            for word in words[1:]:
+                await stream.append(f"{word} ")
+            await stream.end()
+
+        writer = asyncio.ensure_future(write())
         try:
-            async for response in call:
-                decoder.decode(response)
-                if decoder.finished:
-                    break
-            decoder.check_ended()
-            decoder.check_complete()
+            async for _ in stream:
+                pass
+            await writer
         except TTSError as error:
-            return error.code, error.message
-        except grpc.RpcError as error:
-            problem = error_from_rpc(error, self._url)
-            return problem.code, problem.message
-        finally:
-            call.cancel()
-        return decoder.finish_reason or "nothing", ""
+            writer.cancel()
+            return Ended("append", error.code, fault=None if error.code in EXPECTED_ERRORS else error.message)
+        how = stream.finish_reason or "nothing"
+        return Ended("append", how, fault=None if how == "stop" else f"finish_reason {how}")
 
     async def _bad(self, stub: Any, reference: Reference) -> Ended:
         ending = await send(stub, self._mischief.draw().request)
