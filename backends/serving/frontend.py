@@ -18,7 +18,7 @@ from backends.text.segments import OpenText
 
 
 class StreamText:
-    """The text of one stream that is not yet a prompt. Used by the loop thread only.
+    """The text of one stream that is not yet a prompt. Used by the loop thread, once that has it.
 
     fed: the talker takes this stream's later text id by id as it speaks (text_mode "per_frame" and text left open);
         otherwise every piece becomes a prompt. Its pieces are what was appended; an empty one is the text's end.
@@ -49,6 +49,11 @@ class StreamText:
         self.ended = True
         self.pieces.extend([""] if self.fed else self._open.take(True))
 
+    def take(self) -> str:
+        """The next piece, which goes to the front end now."""
+        self.building = True
+        return self.pieces.popleft()
+
     @property
     def exhausted(self) -> bool:
         """No piece is left, with the front end or to come."""
@@ -62,7 +67,7 @@ class Built:
     empty: the error only says that the piece has nothing to speak.
     """
 
-    owner: object
+    text: StreamText
     prompt: Prompt | None = None
     text_ids: tuple[int, ...] = ()
     error: ServingError | None = None
@@ -75,14 +80,13 @@ class FrontEnd:
     def __init__(self, talker: Talker, deliver: Callable[[Built], None]) -> None:
         self._talker = talker
         self._deliver = deliver
-        self._work: queue.SimpleQueue[tuple[object, StreamText, str, bool] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[StreamText, str, bool] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="front-end", daemon=True)
         self._thread.start()
 
-    def submit(self, owner: object, text: StreamText) -> None:
-        """Build the next piece of `text`; exactly one `Built` follows."""
-        self._work.put((owner, text, text.pieces.popleft(), text.first))
-        text.building = True
+    def build(self, text: StreamText, piece: str) -> None:
+        """Build a piece that was taken from `text`; exactly one `Built` follows."""
+        self._work.put((text, piece, text.first))
 
     def stop(self) -> None:
         self._work.put(None)
@@ -92,7 +96,7 @@ class FrontEnd:
         while (work := self._work.get()) is not None:
             self._deliver(self._build(*work))
 
-    def _build(self, owner: object, text: StreamText, piece: str, first: bool) -> Built:
+    def _build(self, text: StreamText, piece: str, first: bool) -> Built:
         try:
             if text.fed:
                 ended = not piece
@@ -103,15 +107,15 @@ class FrontEnd:
                     if ended:
                         raise ValueError("the text ended without a word; append text before op=end")
                     text.held = held
-                    return Built(owner)
+                    return Built(text)
                 if not first:
-                    return Built(owner, text_ids=tuple(self._talker.text_to_ids(piece)))
-            return Built(owner, prompt=self._talker.build_prompt(text.request, piece, first))
+                    return Built(text, text_ids=tuple(self._talker.text_to_ids(piece)))
+            return Built(text, prompt=self._talker.build_prompt(text.request, piece, first))
         except NothingToSpeakError as error:
-            return Built(owner, error=invalid(f"target_text: {error}"), empty=True)
+            return Built(text, error=invalid(f"target_text: {error}"), empty=True)
         except ValueError as error:
-            return Built(owner, error=invalid(str(error)))
+            return Built(text, error=invalid(str(error)))
         except Exception as error:  # a bug in one stream's front end must not end the others
             failure = ServingError(ErrorCode.INTERNAL, f"the text front end failed: {error!r}")
             failure.__cause__ = error
-            return Built(owner, error=failure)
+            return Built(text, error=failure)

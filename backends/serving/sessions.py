@@ -55,6 +55,7 @@ class Sessions:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._by_stream: dict[SpeechStream, Session] = {}
+        self._by_text: dict[StreamText, Session] = {}
         self._by_id: dict[str, Session] = {}
         self._free_rows = deque(range(ROWS))
         self._limbo: dict[tuple[int, int], float] = {}  # row and generation of closed streams, and when
@@ -66,11 +67,12 @@ class Sessions:
         """A snapshot: sessions may be closed while it is walked."""
         return iter(tuple(self._by_stream.values()))
 
-    def __contains__(self, session: Session) -> bool:
-        return session.stream in self._by_stream
-
     def of(self, stream: SpeechStream) -> Session:
         return self._by_stream[stream]
+
+    def reading(self, text: StreamText) -> Session | None:
+        """The session whose text it is; None if it was refused or has ended."""
+        return self._by_text.get(text)
 
     def named(self, stream_id: str) -> Session | None:
         return self._by_id.get(stream_id)
@@ -104,6 +106,7 @@ class Sessions:
             flow=FlowWindow(speech.flow_window_seconds) if speech.flow_window_seconds else None,
         )
         self._by_stream[stream] = session
+        self._by_text[text] = session
         if speech.stream_id:
             self._by_id[speech.stream_id] = session
         self._ledger.open_row(session.row, session.generation)
@@ -116,6 +119,7 @@ class Sessions:
         """
         self._ledger.close_row(session.row, outcome, message)
         del self._by_stream[session.stream]
+        del self._by_text[session.text]
         self._by_id.pop(session.speech.stream_id, None)
         self._limbo[session.row, session.generation] = now
 

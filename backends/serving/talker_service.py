@@ -33,8 +33,11 @@ UNSEEN_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
-class _Arrival:
-    item: Speech | Control
+class _Ask:
+    """A request to speak, on its way to the loop."""
+
+    speech: Speech
+    text: StreamText
     responder: TalkerResponder
 
 
@@ -63,7 +66,7 @@ class TalkerService:
         self._metrics = metrics
         self._clock = clock
         self._key = key
-        self._inbox: queue.SimpleQueue[_Arrival | Built | Callable[[], None]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Ask | Built | Callable[[], None]] = queue.SimpleQueue()
         self._front_end = FrontEnd(talker, self._inbox.put)
         self._sessions = Sessions(ledger)
         self._codec_epoch = 0
@@ -91,17 +94,17 @@ class TalkerService:
         direct: the request came to this model itself, not through the ensemble.
         """
         try:
-            item: Speech | Control
             if "op" in parameters:
                 if not direct:
                     raise invalid("op goes to model talker, not through the ensemble")
-                item = read_control(inputs, parameters, self._voice, self._key)
+                control = read_control(inputs, parameters, self._voice, self._key)
+                self._inbox.put(lambda: self._control(control, responder))
             else:
                 if direct:
                     raise invalid(
                         "speech is asked of model tts; model talker takes only control requests (op)"
                     )
-                item = read_speech(inputs, parameters, self._voice, self._talker)
+                self._ask(read_speech(inputs, parameters, self._voice, self._talker), responder)
         except ServingError as error:
             self._counts[f"errors_{error.code.value.lower()}_total"] += 1
             responder.error(str(error))
@@ -110,8 +113,17 @@ class TalkerService:
             # Triton hands over several requests at once: a bug in reading one must not fail the others.
             self._log.error(f"a request could not be read: {error!r}")
             responder.error(str(ServingError(ErrorCode.INTERNAL, "the request could not be read")))
-            return
-        self._inbox.put(_Arrival(item, responder))
+
+    def _ask(self, speech: Speech, responder: TalkerResponder) -> None:
+        """Hand a request to the loop, and its first piece of text to the front end at once: the loop may be in the
+        middle of a step, and the stream would join one step later than it could."""
+        fed = speech.text_open and self._talker.text_mode == "per_frame"
+        text = StreamText(speech.request, self._voice.segment_chars, not speech.text_open, fed)
+        room = self._engine.free_slots or self._engine.queued < self._voice.engine.queue
+        piece = text.take() if text.pieces and room else None
+        self._inbox.put(_Ask(speech, text, responder))  # before its prompt can come back
+        if piece is not None:
+            self._front_end.build(text, piece)
 
     def abort(self) -> None:
         """Fail every open stream at once and admit no more: the server is ending. Safe in any thread."""
@@ -162,11 +174,8 @@ class TalkerService:
             while True:
                 if isinstance(message, Built):
                     self._built(message)
-                elif isinstance(message, _Arrival):
-                    if isinstance(message.item, Control):
-                        self._control(message.item, message.responder)
-                    else:
-                        self._admit(message.item, message.responder)
+                elif isinstance(message, _Ask):
+                    self._admit(message.speech, message.text, message.responder)
                 else:
                     message()
                 message = self._inbox.get_nowait()
@@ -179,7 +188,7 @@ class TalkerService:
         self._counts[f"errors_{error.code.value.lower()}_total"] += 1
         responder.error(str(error))
 
-    def _admit(self, speech: Speech, responder: TalkerResponder) -> None:
+    def _admit(self, speech: Speech, text: StreamText, responder: TalkerResponder) -> None:
         self._counts["requests_total"] += 1
         if self._drain_deadline is not None:
             return self._refuse(
@@ -192,14 +201,12 @@ class TalkerService:
             )
         if self._sessions.named(speech.stream_id) is not None:
             return self._refuse(responder, invalid(f"stream_id {speech.stream_id!r} is speaking already"))
-        fed = speech.text_open and self._talker.text_mode == "per_frame"
-        text = StreamText(speech.request, self._voice.segment_chars, not speech.text_open, fed)
         stream = SpeechStream(
             request=speech.request,
             prompts=deque(),
             more_prompts=True,
             text_ids=deque(),
-            text_ended=not fed,
+            text_ended=not text.fed,
         )
         try:
             if not self._sessions.has_row:
@@ -221,17 +228,16 @@ class TalkerService:
         """Keep one prompt prepared ahead of the talker, and pass ids of fed text at once."""
         text, stream = session.text, session.stream
         if text.pieces and not text.building and (text.fed or not stream.prompts):
-            self._front_end.submit(session, text)
+            self._front_end.build(text, text.take())
         if text.exhausted or (text.fed and not text.first and not text.building):
             stream.more_prompts = False
         if text.fed and text.exhausted:
             stream.text_ended = True
 
     def _built(self, built: Built) -> None:
-        session = built.owner
-        assert isinstance(session, Session)
-        session.text.building = False
-        if session not in self._sessions:
+        built.text.building = False
+        session = self._sessions.reading(built.text)
+        if session is None:  # it was refused, or has ended meanwhile
             return
         if built.empty and not (session.text.first and session.text.exhausted):
             return self._feed(session)

@@ -36,7 +36,9 @@ def request(
         message.raw_input_contents.append(contents)
     for name, value in (parameters or {}).items():
         parameter = message.parameters[name]
-        field = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}[type(value)]
+        field = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}[
+            type(value)
+        ]
         setattr(parameter, field, value)
     message.parameters["triton_enable_empty_final_response"].bool_param = True
     return message

@@ -174,7 +174,7 @@ def built(appended: list[str]):
             text.append(part)
     while text.pieces:
         before = len(results)
-        front_end.submit(front_end, text)
+        front_end.build(text, text.take())
         while len(results) == before:
             pass
         text.building = False

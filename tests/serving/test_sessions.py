@@ -21,7 +21,7 @@ def codec(tmp_path):
 
 def open_one(sessions):
     speech = SimpleNamespace(stream_id="", flow_window_seconds=None)
-    return sessions.open(speech, None, object(), None, FixedChunkPolicy(1), now=0.0)
+    return sessions.open(speech, None, object(), object(), FixedChunkPolicy(1), now=0.0)
 
 
 def free_rows(sessions):
