@@ -207,6 +207,9 @@ class TalkerService:
             more_prompts=True,
             text_ids=deque(),
             text_ended=not text.fed,
+            # A first chunk is due at once. Without it new streams would always go before the next piece of a
+            # long text, which never got its turn while enough of them came.
+            deadline=self._clock(),
         )
         try:
             if not self._sessions.has_row:

@@ -123,6 +123,26 @@ def test_surplus_streams_are_refused_at_once_and_queued_ones_are_spoken(ledger):
         assert wires.speak("Room again.", seed=1).wait().error is None
 
 
+def test_a_new_stream_is_as_urgent_as_its_arrival_not_more(ledger):
+    """Else the next piece of a long text starves while new streams keep coming."""
+    admitted = []
+    with Wires(FAMILIES["qwen"], ledger) as wires:
+        admit = wires.talker_engine.admit
+
+        def noting(stream):
+            admitted.append((stream.deadline, time.monotonic()))
+            admit(stream)
+
+        wires.talker_engine.admit = noting
+        began = time.monotonic()
+        for seed in range(3):
+            wires.speak("One after the other.", seed=seed).wait()
+    assert len(admitted) == 3
+    for deadline, now in admitted:
+        assert began <= deadline <= now
+        began = deadline
+
+
 def endless(wires, **parameters):
     return wires.speak("Goes on and on.", eagerness=-5.0, **parameters)
 
