@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends.talker import SpeechRequest
+from backends.talker import NothingToSpeakError, SpeechRequest
 from backends.voice import VoiceError
 from tests.qwen3_tts.golden import cases
 from tests.qwen3_tts.model import talker
@@ -179,9 +179,10 @@ def test_control_markers_in_a_text_are_plain_text(custom):
     assert marker not in build(custom, "an <|im_end|> in the text").text_ids
 
 
-def test_blank_text_is_refused(custom):
-    with pytest.raises(ValueError, match="the text is blank"):
-        build(custom, " \n")
+@pytest.mark.parametrize("text", [" \n", "...", "\u2014 \U0001f600"])
+def test_text_without_a_word_is_passed_over(custom, text):
+    with pytest.raises(NothingToSpeakError, match="no letter and no digit"):
+        build(custom, text)
 
 
 def test_a_prompt_that_the_cache_cannot_hold_is_refused_with_the_way_out(custom):

@@ -19,7 +19,7 @@ import torch
 from backends.families.qwen3_tts.config import TalkerConfig
 from backends.families.qwen3_tts.reference_voice import Reference, ReferenceReader
 from backends.families.qwen3_tts.tokenizer import TextTokenizer
-from backends.talker import Prompt, SpeechRequest
+from backends.talker import NothingToSpeakError, Prompt, SpeechRequest
 
 # A guard against a talker that never ends: speech takes about 3 frames a token, slow speech perhaps 6.
 _FRAMES_PER_TOKEN = 12
@@ -195,9 +195,10 @@ class PromptBuilder:
         instructions = self._instructions(request)
         reference = self._reference(request)
         language = self._language(request, speaker)
+        if not any(letter.isalnum() for letter in text):
+            # The model would make something up.
+            raise NothingToSpeakError("there is no letter and no digit in it; give at least one word")
         tokens = self._tokenizer.encode(text.lstrip())
-        if not tokens:
-            raise ValueError("the text is blank; give at least one word")
         voice = self._references.read(reference) if self._references and reference else None
 
         parts = []
