@@ -43,6 +43,13 @@ def draw(
     return code_draw(0, logits.expand(rows, -1).contiguous())[:, 0]
 
 
+def test_top_k_holds_where_the_sum_of_probabilities_rounds_below_one() -> None:
+    for seed in (0, 5):
+        logits = torch.randn(SIZE, generator=torch.Generator().manual_seed(seed))
+        codes = draw(logits, (torch.arange(TRIALS) + 0.5) / TRIALS, 1.0, 2, 1.0)
+        assert set(codes.tolist()) == set(logits.topk(2).indices.tolist())
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 1000),

@@ -29,6 +29,7 @@ class CodeDraw:
     ) -> None:
         greedy = temperature <= 0
         kept = torch.where(greedy, 1, torch.where(top_k > 0, top_k, MAX_TOP_K))
+        self._last_kept = kept.clamp(max=MAX_TOP_K)[:, None] - 1
         ranks = torch.arange(MAX_TOP_K, device=top_k.device)
         self._scale = torch.where(greedy, 1.0, temperature).reciprocal()[:, None]
         self._ranks = torch.where(ranks < kept[:, None], 0.0, -torch.inf)
@@ -52,8 +53,9 @@ class CodeDraw:
         MAX_TOP_K."""
         best = logits.topk(MAX_TOP_K, 1).values
         mass = torch.addcmul(self._ranks, best, self._scale).softmax(1).cumsum(1)
-        # The last code that is kept is the first at which the sum reaches top_p.
-        last = torch.searchsorted(mass, self._top_p).clamp_(max=MAX_TOP_K - 1)
+        # The last code that is kept is the first at which the sum reaches top_p, and never one beyond top_k: a
+        # sum of float32 may stay just below 1.
+        last = torch.searchsorted(mass, self._top_p).clamp_(max=self._last_kept)
         threshold = best.gather(1, last) + self._threshold_shift
         kept = logits.mul(self._scale).masked_fill_(logits < threshold, -torch.inf)
         cumulative = kept.softmax(1).cumsum(1)
