@@ -3,7 +3,8 @@
 For each batch: talker frames a second and codec seconds of audio a second, both through the engines and
 their graph runners, beside the time that the same matrix products take alone on the same machine. Then the
 memory of a slot. `--fifo` instead compares the orders in which chunks are decoded, in simulated time (see
-bench/deadlines.py); `--against-reference` Qwen3-TTS with its reference package (see bench/qwen3_reference.py).
+bench/deadlines.py); `--memory` measures what a stream takes (see bench/slot_memory.py);
+`--against-reference` compares Qwen3-TTS with its reference package (see bench/qwen3_reference.py).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from backends.graphs import EagerCapture, GraphRunner, capture_for
 from backends.talker import SamplingParameters, SpeechRequest, Talker
 from backends.talker_engine import SpeechStream, TalkerEngine
 from backends.voice import EngineConfig, VoiceConfig, load_voice
-from bench import deadlines, qwen3_reference
+from bench import deadlines, qwen3_reference, slot_memory
 from bench.environment import describe, headline
 from bench.matrix_limit import matrix_limit, median_seconds
 from bench.table import terminal
@@ -310,6 +311,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--overhead", action="store_true", help="measure the engines over idle models instead"
     )
     parser.add_argument(
+        "--memory", action="store_true", help="measure the memory of models and streams instead"
+    )
+    parser.add_argument(
         "--against-reference",
         type=Path,
         metavar="PYTHON",
@@ -326,6 +330,8 @@ def main(arguments: list[str]) -> int:
     if parsed.against_reference:
         python, threads = parsed.against_reference.absolute(), parsed.threads or 1
         report = qwen3_reference.compare(load_voice(parsed.voice), python, threads, console)
+    elif parsed.memory:
+        report = slot_memory.measure(load_voice(parsed.voice), torch.device(parsed.device), console)
     elif parsed.fifo:
         report = deadlines.compare(console)
     elif parsed.overhead:

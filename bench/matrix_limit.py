@@ -1,9 +1,8 @@
 """The machine's limit for a model call: the time that its matrix products and convolutions take alone.
 
-A call is recorded once; then only its products are run, on random tensors of the same shapes. What a call
-takes beyond
-that is everything else: attention's softmax, activations, gathers and scatters, and the cost of launching
-    them all.
+A call is recorded once; then only its products are run, on random tensors of the same shapes (packed weights,
+which are opaque, are used themselves). What a call takes beyond that is everything else: attention's softmax,
+activations, gathers and scatters, and the cost of launching them all.
 """
 
 from __future__ import annotations
@@ -19,16 +18,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution")
+PACKED = "_linear_pointwise"  # see backends/layers/packed.py
 
 
 class _Products(TorchDispatchMode):
-    """Collects products by operation, shapes and other arguments."""
+    """Collects products by operation, shapes and other arguments; packed: each in order, its weight in it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: Counter[tuple[Any, tuple[Any, ...]]] = Counter()
+        self.packed: list[tuple[Any, torch.Tensor, tuple[Any, ...]]] = []
+        self.packed_operations = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func.overloadpacket.__name__ == PACKED:
+            x, weight = args[:2]
+            self.packed.append((func, torch.randn_like(x), tuple(args[1:])))
+            self.packed_operations += 2 * x.numel() * weight.shape[0]
         if func.overloadpacket.__name__ in PRODUCTS:
             facts = tuple(
                 (tuple(a.shape), a.stride(), a.dtype) if isinstance(a, torch.Tensor) else _frozen(a)
@@ -70,8 +76,11 @@ def matrix_limit(
             for func, arguments, count in work:
                 for _ in range(count):
                     func(*arguments)
+            for func, x, others in recorder.packed:
+                func(x, *others)
 
-        return median_seconds(products, device, repeats, clock), float(flops.get_total_flops())
+        operations = float(flops.get_total_flops() + recorder.packed_operations)
+        return median_seconds(products, device, repeats, clock), operations
 
 
 def median_seconds(

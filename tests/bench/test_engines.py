@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from backends.graphs import EagerCapture, Function, Tensors
+from backends.layers.packed import PackedLinear, can_pack
 from backends.voice import EngineConfig, VoiceConfig
 from bench.deadlines import ORDERS, Load, Simulation
 from bench.gpu.parity import Parity, codec_parity, talker_parity
@@ -33,6 +34,16 @@ def test_the_limit_takes_expanded_and_transposed_operands() -> None:
     x = torch.randn(3, 4)
     _, operations = matrix_limit(lambda: x.t() @ x.new_ones(3, 1).expand(3, 5), CPU, repeats=1)
     assert operations == 2 * 4 * 3 * 5
+
+
+def test_the_limit_counts_products_with_packed_weights() -> None:
+    layer = torch.nn.Linear(512, 512)
+    if not can_pack(layer.weight):
+        pytest.skip("this PyTorch has no oneDNN, so nothing is packed")
+    packed = PackedLinear(layer)
+    seconds, operations = matrix_limit(lambda: packed(torch.randn(2, 3, 512)), CPU, repeats=3)
+    assert seconds > 0
+    assert operations == 2 * 6 * 512 * 512
 
 
 def test_in_simulated_time_the_deadline_order_is_first_earlier_than_arrival_and_later_never_much() -> None:
