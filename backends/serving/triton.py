@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,38 @@ class _Responder:
 
 
 class TalkerResponder(_Responder):
-    """Answers one request at model `talker`."""
+    """Answers one request at model `talker`.
+
+    A send returns when the server has taken the response, which costs the loop up to a millisecond. Openings leave
+    in the thread of `openings`, so that the stream's first step need not wait; what follows an opening waits for it.
+    """
+
+    def __init__(self, sender: Any, openings: Executor) -> None:
+        super().__init__(sender)
+        self._openings = openings
+        self._opening: Future[None] | None = None
 
     def window(self, window: Window, last: bool) -> None:
+        if window.opening:
+            self._opening = self._openings.submit(self._send, window, last)
+            return
+        self._opened()
+        self._send(window, last)
+
+    def error(self, text: str) -> None:
+        self._opened()
+        super().error(text)
+
+    def final(self) -> None:
+        self._opened()
+        super().final()
+
+    def _opened(self) -> None:
+        if self._opening is not None:
+            self._opening.result()
+            self._opening = None
+
+    def _send(self, window: Window, last: bool) -> None:
         frames, meta = window.pack()
         response = pb_utils.InferenceResponse(
             [pb_utils.Tensor("frames", frames[None]), pb_utils.Tensor("meta", meta[None])]

@@ -1,5 +1,7 @@
 """Triton model `talker`: hands requests to the talker service. All logic is in backends/serving."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 
 from backends.family import load_family
@@ -28,12 +30,13 @@ class TritonPythonModel:
         self.service = TalkerService(
             voice, talker, engine, ledger, log, triton.StubMetrics("talker"), key=settings.key
         )
+        self.openings = ThreadPoolExecutor(1, "openings")
         triton.on_sigterm(self.service.abort)
         self.loop = triton.start_loop("talker", self.service.run, log)
 
     def execute(self, requests: list) -> None:
         for request in requests:
-            responder = triton.TalkerResponder(request.get_response_sender())
+            responder = triton.TalkerResponder(request.get_response_sender(), self.openings)
             # Only a request that came here by itself asks for `status`; the ensemble maps the two other outputs.
             direct = "status" in request.requested_output_names()
             self.service.arrive(
@@ -43,3 +46,4 @@ class TritonPythonModel:
     def finalize(self) -> None:
         self.service.stop()
         self.loop.join(5.0)
+        self.openings.shutdown()
