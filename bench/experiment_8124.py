@@ -259,6 +259,15 @@ def main(arguments: Sequence[str]) -> int:
         }
         options.json.write_text(json.dumps(document), encoding="utf-8")
     if options.plots:
-        streams = {one.point.label: trace for one in measured if (trace := plots.worst(one.traces))}
-        plots.plot_buffers(options.plots / "experiment_8124.png", streams, "worst stream of each arm")
+        for codec in codecs:
+            # The last number of requests: more curves cannot be told apart.
+            chosen = dict(zip(results, measured, strict=True))
+            streams = {
+                ARMS[key].name: trace
+                for (key, batched, requests), one in chosen.items()
+                if batched == (codec == "batched") and requests == options.requests[-1]
+                if (trace := plots.worst(one.traces))
+            }
+            title = f"worst stream of each arm, {codec} codec, {options.requests[-1]} requests a round"
+            plots.plot_buffers(options.plots / f"experiment_8124_{codec}.png", streams, title)
     return int(any(one.point.faults for one in measured))

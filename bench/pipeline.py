@@ -254,7 +254,9 @@ def ratios(results: Sequence[Throughput]) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="./tritone bench pipeline", description=__doc__, allow_abbrev=False)
     parser.add_argument("--concurrency", type=whole_numbers, default=[1, 32, 128, 256], metavar="N,N")
-    parser.add_argument("--bls-concurrency", type=whole_numbers, default=[1, 4, 8, 16, 32, 128], metavar="N,N")
+    parser.add_argument(
+        "--bls-concurrency", type=whole_numbers, default=[1, 4, 8, 16, 32, 128], metavar="N,N"
+    )
     parser.add_argument("--frames", type=int, default=250, help="frames a stream (250)")
     parser.add_argument("--total", type=int, default=60_000, help="frames a measurement, at least (60000)")
     parser.add_argument("--bls-total", type=int, default=10_000, help="the same for per-frame BLS (10000)")

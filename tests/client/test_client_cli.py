@@ -36,7 +36,12 @@ def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
 
 def start(server: ScriptedServer, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "client", "say", "--url", server.url, *arguments]
-    return subprocess.Popen(command, cwd=ROOT, **pipes)
+    # A shell that runs the tests in the background has them ignore Ctrl-C, which the child would inherit.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, cwd=ROOT, **pipes)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class TestInput:
