@@ -46,10 +46,12 @@ class SlotMemory:
 
 
 def allocated(device: torch.device) -> int:
-    """Bytes allocated so far: of the device's tensors, or of this process."""
+    """Bytes allocated so far: of the device's tensors, or of this process. Raises ValueError without glibc 2.33."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        raise ValueError("measuring memory on a CPU needs mallinfo2 of glibc 2.33; this C library has none")
     libc.mallinfo2.restype = _Mallinfo2
     info = libc.mallinfo2()
     return int(info.uordblks + info.hblkhd)

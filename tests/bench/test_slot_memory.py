@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 import torch
 
@@ -24,9 +26,10 @@ class Model:
         return 2 * self.row
 
 
-@pytest.mark.parametrize("row", [1 << 10, 1 << 14, 1 << 20])
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs mallinfo2 of glibc 2.33")
+@pytest.mark.parametrize("row", [1 << 18, 1 << 20])
 def test_what_a_model_forgets_to_report_is_measured(row: int) -> None:
     memory = slot_memory(lambda: Model(row), lambda model, slots: model.allocate(slots), CPU)  # type: ignore[arg-type, return-value]
-    assert memory.measured == pytest.approx(4 * row, rel=0.02, abs=512)
+    assert memory.measured == pytest.approx(4 * row, rel=0.02)
     assert memory.reported == 2 * row
     assert memory.weights == pytest.approx(16 * MEBIBYTE, rel=0.01)
