@@ -232,7 +232,7 @@ def measure(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
             for batch in arguments.batches
         ]
         print_table(console, f"codec, chunks of {size} frames", codecs[size])
-    talker.allocate(voice.engine.max_slots, voice.engine.max_length)
+    talker.allocate(1, voice.engine.max_length)
     codec.allocate(1)
     console.print(
         f"memory a slot: talker {talker.slot_bytes() / 1024:.1f} KiB "

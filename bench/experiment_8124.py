@@ -220,8 +220,7 @@ def main(arguments: Sequence[str]) -> int:
     console.print(SIMULATED)
     voice = load_voice(voice_path(options.voice))
     segment_chars, machine = voice.segment_chars, machine_of(voice)
-    results: dict[tuple[str, bool, int], Point] = {}
-    measured: list[Measured] = []
+    measured: dict[tuple[str, bool, int], Measured] = {}
     for codec in codecs:
         batched = codec == "batched"
         for key in arms:
@@ -233,7 +232,7 @@ def main(arguments: Sequence[str]) -> int:
                     label = f"{ARMS[key].name}, {codec}, {requests} requests"
                     # The first round on a fresh server is the cold one.
                     counted = Plan(requests, 0, rounds, discard_first=number == 0, seed=options.seed)
-                    one = asyncio.run(
+                    measured[key, batched, requests] = asyncio.run(
                         measure_arm(
                             server,
                             options.concurrency,
@@ -243,31 +242,29 @@ def main(arguments: Sequence[str]) -> int:
                             segment_chars=segment_chars,
                         )
                     )
-                    measured.append(one)
-                    results[key, batched, requests] = one.point
-    print_points(console, [one.point for one in measured], f"voice {options.voice}, C{options.concurrency}")
+    points = {key: one.point for key, one in measured.items()}
+    print_points(console, list(points.values()), f"voice {options.voice}, C{options.concurrency}")
     console.print()
-    console.print(comparison(results, machine))
+    console.print(comparison(points, machine))
     if options.csv:
-        write_csv(options.csv, [one.point for one in measured])
+        write_csv(options.csv, list(points.values()))
     if options.json:
         document = {
             "notes": [SIMULATED],
             "environment": environment.describe(),
             "published": {key: vars(row) for key, row in PUBLISHED.items()},
-            "points": [one.point.to_dict() for one in measured],
+            "points": [point.to_dict() for point in points.values()],
         }
         options.json.write_text(json.dumps(document), encoding="utf-8")
     if options.plots:
         for codec in codecs:
             # The last number of requests: more curves cannot be told apart.
-            chosen = dict(zip(results, measured, strict=True))
             streams = {
                 ARMS[key].name: trace
-                for (key, batched, requests), one in chosen.items()
+                for (key, batched, requests), one in measured.items()
                 if batched == (codec == "batched") and requests == options.requests[-1]
                 if (trace := plots.worst(one.traces))
             }
             title = f"worst stream of each arm, {codec} codec, {options.requests[-1]} requests a round"
             plots.plot_buffers(options.plots / f"experiment_8124_{codec}.png", streams, title)
-    return int(any(one.point.faults for one in measured))
+    return int(any(point.faults for point in points.values()))

@@ -17,35 +17,31 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution")
 PACKED = "_linear_pointwise"  # see backends/layers/packed.py
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution", PACKED)
 
 
 class _Products(TorchDispatchMode):
-    """Collects products by operation, shapes and other arguments; packed: each in order, its weight in it."""
+    """Collects products by operation, shapes and other arguments; a packed weight stands for itself."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: Counter[tuple[Any, tuple[Any, ...]]] = Counter()
-        self.packed: list[tuple[Any, torch.Tensor, tuple[Any, ...]]] = []
-        self.packed_operations = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        if func.overloadpacket.__name__ == PACKED:
-            x, weight = args[:2]
-            self.packed.append((func, torch.randn_like(x), tuple(args[1:])))
-            self.packed_operations += 2 * x.numel() * weight.shape[0]
         if func.overloadpacket.__name__ in PRODUCTS:
-            facts = tuple(
-                (tuple(a.shape), a.stride(), a.dtype) if isinstance(a, torch.Tensor) else _frozen(a)
-                for a in args
-            )
-            self.found[func, facts] += 1
+            self.found[func, tuple(_fact(a) for a in args)] += 1
         return func(*args, **(kwargs or {}))
 
 
-def _frozen(argument: Any) -> Any:
+def _fact(argument: Any) -> Any:
+    if isinstance(argument, torch.Tensor) and not argument.is_mkldnn:
+        return (tuple(argument.shape), argument.stride(), argument.dtype)
     return ("value", tuple(argument) if isinstance(argument, list) else argument)
+
+
+def _packed_operations(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
+    return 2 * x.numel() * weight[0]
 
 
 def _argument(fact: Any, device: torch.device) -> Any:
@@ -63,7 +59,9 @@ def matrix_limit(
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float]:
     """Seconds that the products of `call` take alone (median), and its floating-point operations."""
-    recorder, flops = _Products(), FlopCounterMode(display=False)
+    packed = getattr(torch.ops.mkldnn, PACKED, None)  # not in every PyTorch
+    formulas = {packed: _packed_operations} if packed is not None else {}
+    recorder, flops = _Products(), FlopCounterMode(display=False, custom_mapping=formulas)
     with torch.inference_mode():
         with recorder, flops:
             call()
@@ -76,11 +74,8 @@ def matrix_limit(
             for func, arguments, count in work:
                 for _ in range(count):
                     func(*arguments)
-            for func, x, others in recorder.packed:
-                func(x, *others)
 
-        operations = float(flops.get_total_flops() + recorder.packed_operations)
-        return median_seconds(products, device, repeats, clock), operations
+        return median_seconds(products, device, repeats, clock), float(flops.get_total_flops())
 
 
 def median_seconds(
